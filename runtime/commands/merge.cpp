@@ -24,7 +24,8 @@ int merge(const train::MergeCommand& command) {
     shards.release(model::block_unit(layer));
   }
   std::filesystem::create_directories(command.output);
-  const auto dtype = model.source.config.dtype == "float32" ? at::kFloat : at::kBFloat16;
+  const auto dtype = train::scalar_type(
+      checkpoint::dtype_of_torch(model.source.config.dtype).value_or(checkpoint::DType::bf16));
   const train::Rename rename = [](const std::string& name) {
     return train::is_adapter(name) ? std::string() : name;
   };
@@ -33,7 +34,6 @@ int merge(const train::MergeCommand& command) {
   writer.finish();
   auto config = model.source.config;
   config.nf4 = false;
-  config.dtype = dtype == at::kFloat ? "float32" : "bfloat16";
   write_model_files(model.source, config, command.output);
   fmt::print("merged {} into {}\n", command.adapter, command.output);
   return 0;

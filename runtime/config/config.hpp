@@ -40,6 +40,12 @@ struct TrainConfig {
   model::Family model_family = model::Family::qwen2;  // of a model from scratch
   std::string tokenizer_path;
   Dtype dtype = Dtype::automatic;
+  double loss_scale = 0;  // for fp16; 0: dynamic
+  double initial_scale_power = 16;
+  std::int64_t loss_scale_window = 2000;
+  int loss_scale_hysteresis = 1;
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1;
   bool load_in_4bit = false;
   std::string bnb_4bit_quant_type = "nf4";
   bool use_bnb_nested_quant = false;

@@ -6,8 +6,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-template <class G, class M>
-__global__ void adamw_kernel(AdamW a, float* __restrict__ master, bf16* __restrict__ value,
+template <class V, class G, class M>
+__global__ void adamw_kernel(AdamW a, float* __restrict__ master, V* __restrict__ value,
                              const G* __restrict__ grad, M* __restrict__ first,
                              M* __restrict__ second, const float* __restrict__ clip,
                              const float* __restrict__ skip, const float* __restrict__ count,
@@ -42,25 +42,28 @@ __global__ void adamw_kernel(AdamW a, float* __restrict__ master, bf16* __restri
     round_moments<M>(m, v, before, g, *count);
     first[j] = from_float<M>(m);
     second[j] = from_float<M>(v);
-    if (value != nullptr) value[j] = __float2bfloat16_rn(master[j]);
+    if (value != nullptr) value[j] = from_float<V>(master[j]);
   }
 }
 
 }  // namespace
 
-void adamw(const AdamW& a, float* master, void* value, Type grad_type, const void* grad,
-           Type moment_type, void* first, void* second, const float* clip, const float* skip,
-           const float* count, std::int64_t n, cudaStream_t stream) {
+void adamw(const AdamW& a, float* master, Type value_type, void* value, Type grad_type,
+           const void* grad, Type moment_type, void* first, void* second, const float* clip,
+           const float* skip, const float* count, std::int64_t n, cudaStream_t stream) {
   if (n == 0) return;
   const auto blocks = static_cast<unsigned>((n + kThreads * 8 - 1) / (kThreads * 8));
-  with_type(grad_type, [&](auto* grad_tag) {
-    with_type(moment_type, [&](auto* moment_tag) {
-      using G = std::remove_pointer_t<decltype(grad_tag)>;
-      using M = std::remove_pointer_t<decltype(moment_tag)>;
-      adamw_kernel<G, M><<<blocks, kThreads, 0, stream>>>(
-          a, master, static_cast<bf16*>(value), static_cast<const G*>(grad), static_cast<M*>(first),
-          static_cast<M*>(second), clip, skip, count, n);
-      check_launch("adamw");
+  with_bf16_or_f16(value_type, [&](auto* value_tag) {
+    with_f32_or_bf16(grad_type, [&](auto* grad_tag) {
+      with_f32_or_bf16(moment_type, [&](auto* moment_tag) {
+        using V = std::remove_pointer_t<decltype(value_tag)>;
+        using G = std::remove_pointer_t<decltype(grad_tag)>;
+        using M = std::remove_pointer_t<decltype(moment_tag)>;
+        adamw_kernel<V, G, M><<<blocks, kThreads, 0, stream>>>(
+            a, master, static_cast<V*>(value), static_cast<const G*>(grad), static_cast<M*>(first),
+            static_cast<M*>(second), clip, skip, count, n);
+        check_launch("adamw");
+      });
     });
   });
 }

@@ -107,9 +107,9 @@ __device__ void encode(const CodedMoment& moment, const Table& table, std::int64
           static_cast<std::uint8_t>((k < 4 ? words.x : words.y) >> (k % 4 * 8));
 }
 
-template <class G>
+template <class V, class G>
 __global__ void __launch_bounds__(kThreads)
-    adamw_8bit_kernel(AdamW a, float* master, bf16* value, const G* grad, CodedMoment first,
+    adamw_8bit_kernel(AdamW a, float* master, V* value, const G* grad, CodedMoment first,
                       CodedMoment second, std::int64_t lead, const float* clip, const float* skip,
                       const float* count, std::int64_t n, bool aligned) {
   __shared__ Table first_table, second_table;
@@ -141,10 +141,10 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void adamw_8bit(const AdamW& a, float* master, void* value, Type grad_type, const void* grad,
-                const CodedMoment& first, const CodedMoment& second, std::int64_t lead,
-                const float* clip, const float* skip, const float* count, std::int64_t n,
-                cudaStream_t stream) {
+void adamw_8bit(const AdamW& a, float* master, Type value_type, void* value, Type grad_type,
+                const void* grad, const CodedMoment& first, const CodedMoment& second,
+                std::int64_t lead, const float* clip, const float* skip, const float* count,
+                std::int64_t n, cudaStream_t stream) {
   if (n == 0) return;
   bool aligned = lead % 8 == 0;
   for (const void* p :
@@ -153,12 +153,15 @@ void adamw_8bit(const AdamW& a, float* master, void* value, Type grad_type, cons
     aligned = aligned && reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
   const std::int64_t blocks = (lead + n + kBlock * kWarps - 1) / (kBlock * kWarps);
   const auto grid = static_cast<unsigned>(blocks < kGrid ? blocks : kGrid);
-  with_type(grad_type, [&](auto* tag) {
-    using G = std::remove_pointer_t<decltype(tag)>;
-    adamw_8bit_kernel<G><<<grid, kThreads, 0, stream>>>(a, master, static_cast<bf16*>(value),
-                                                        static_cast<const G*>(grad), first, second,
-                                                        lead, clip, skip, count, n, aligned);
-    check_launch("adamw_8bit");
+  with_bf16_or_f16(value_type, [&](auto* value_tag) {
+    with_f32_or_bf16(grad_type, [&](auto* grad_tag) {
+      using V = std::remove_pointer_t<decltype(value_tag)>;
+      using G = std::remove_pointer_t<decltype(grad_tag)>;
+      adamw_8bit_kernel<V, G><<<grid, kThreads, 0, stream>>>(
+          a, master, static_cast<V*>(value), static_cast<const G*>(grad), first, second, lead, clip,
+          skip, count, n, aligned);
+      check_launch("adamw_8bit");
+    });
   });
 }
 

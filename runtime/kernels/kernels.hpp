@@ -9,7 +9,7 @@
 // vectorizable(). Sums over rows have a fixed order, so that a run can be repeated bit for bit.
 namespace mgpu::kernels {
 
-enum class Type { f32, bf16 };
+enum class Type { f32, bf16, f16 };
 
 inline bool vectorizable(const void* p, std::int64_t width) {
   return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && width % 8 == 0;
@@ -99,15 +99,15 @@ struct CrossEntropyOut {
 void cross_entropy(Type type, void* logits, const CrossEntropyIn& in, const CrossEntropyOut& out,
                    std::int64_t rows, std::int64_t vocab, cudaStream_t stream);
 
-// AdamW as torch computes it: decay first. `value` gets the rounded master unless it is null. clip,
-// skip and count (steps taken, including this one) are scalars on the device; nothing changes if
-// skip is 1.
+// AdamW as torch computes it: decay first. `value`, in bf16 or f16, gets the rounded master unless
+// it is null. Gradients and moments are in f32 or bf16. clip, skip and count (steps taken,
+// including this one) are scalars on the device; nothing changes if skip is 1.
 struct AdamW {
   float lr, beta1, beta2, eps, decay;
 };
-void adamw(const AdamW& a, float* master, void* value, Type grad_type, const void* grad,
-           Type moment_type, void* first, void* second, const float* clip, const float* skip,
-           const float* count, std::int64_t n, cudaStream_t stream);
+void adamw(const AdamW& a, float* master, Type value_type, void* value, Type grad_type,
+           const void* grad, Type moment_type, void* first, void* second, const float* clip,
+           const float* skip, const float* count, std::int64_t n, cudaStream_t stream);
 
 // The same with moments as 8-bit codes: value = levels[code] * scales[block]. The scale is the
 // largest magnitude in a block of 256 elements; the first block lacks `lead` elements at its
@@ -119,10 +119,10 @@ struct CodedMoment {
   float* scales;
   const float* table;
 };
-void adamw_8bit(const AdamW& a, float* master, void* value, Type grad_type, const void* grad,
-                const CodedMoment& first, const CodedMoment& second, std::int64_t lead,
-                const float* clip, const float* skip, const float* count, std::int64_t n,
-                cudaStream_t stream);
+void adamw_8bit(const AdamW& a, float* master, Type value_type, void* value, Type grad_type,
+                const void* grad, const CodedMoment& first, const CodedMoment& second,
+                std::int64_t lead, const float* clip, const float* skip, const float* count,
+                std::int64_t n, cudaStream_t stream);
 
 // Dequantizes n NF4 codes, two per byte; n is a multiple of 64. Block b of 64 elements has the
 // scale plain[b] or, if `plain` is null, levels[indices[b]] * outer[b / 256] + *offset.
@@ -156,9 +156,9 @@ struct PagedAttention {
 bool paged_attention_supports(int heads_per_key, int head_dim);
 void paged_attention(Type type, const PagedAttention& a, int heads_per_key, int head_dim,
                      std::int64_t sequences, cudaStream_t stream);
-// The implementation for bf16, on tensor cores.
-void paged_attention_bf16(const PagedAttention& a, int heads_per_key, int head_dim,
-                          std::int64_t sequences, cudaStream_t stream);
+// The implementation for bf16 and f16, on tensor cores.
+void paged_attention_16_bit(Type type, const PagedAttention& a, int heads_per_key, int head_dim,
+                            std::int64_t sequences, cudaStream_t stream);
 
 // Copies the keys and values of rows to their slots. Strides and widths are in units of 16 bytes; a
 // row's values follow its keys.

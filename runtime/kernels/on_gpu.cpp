@@ -22,10 +22,12 @@ namespace {
 constexpr std::int64_t kBlocksWanted = 1024;  // of the paged attention kernel
 
 bool known_type(const Tensor& x) {
-  return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kFloat;
+  const auto type = x.scalar_type();
+  return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
 }
 
 kernels::Type type_of(const Tensor& x) {
+  if (x.scalar_type() == at::kHalf) return kernels::Type::f16;
   return x.scalar_type() == at::kBFloat16 ? kernels::Type::bf16 : kernels::Type::f32;
 }
 
@@ -246,7 +248,7 @@ bool can_adamw(const Tensor& master) {
 void adamw_(const AdamWStep& step, const Tensor& master, const Tensor& value, const Tensor& grad,
             const Tensor& first, const Tensor& second, const Tensor& clip, const Tensor& skip,
             const Tensor& count) {
-  kernels::adamw(rounded(step), master.data_ptr<float>(),
+  kernels::adamw(rounded(step), master.data_ptr<float>(), type_of(value.defined() ? value : master),
                  value.defined() ? value.data_ptr() : nullptr, type_of(grad), grad.const_data_ptr(),
                  type_of(first), first.data_ptr(), second.data_ptr(), clip.const_data_ptr<float>(),
                  skip.const_data_ptr<float>(), count.const_data_ptr<float>(), master.numel(),
@@ -257,6 +259,7 @@ void adamw_8bit_(const AdamWStep& step, const Tensor& master, const Tensor& valu
                  const Tensor& grad, const Moment& first, const Moment& second, const Tensor& clip,
                  const Tensor& skip, const Tensor& count) {
   kernels::adamw_8bit(rounded(step), master.data_ptr<float>(),
+                      type_of(value.defined() ? value : master),
                       value.defined() ? value.data_ptr() : nullptr, type_of(grad),
                       grad.const_data_ptr(), coded(first), coded(second), first.lead,
                       clip.const_data_ptr<float>(), skip.const_data_ptr<float>(),

@@ -124,6 +124,8 @@ void paged_attention(const Tensor& qkv, const HeadShape& shape, const Pages& pag
   if (!qkv.is_cuda()) {
     if (qkv.scalar_type() == at::kFloat)
       on_host<float>(qkv, shape, pages, table, lengths, out);
+    else if (qkv.scalar_type() == at::kHalf)
+      on_host<at::Half>(qkv, shape, pages, table, lengths, out);
     else
       on_host<at::BFloat16>(qkv, shape, pages, table, lengths, out);
     return;

@@ -142,8 +142,8 @@ bool paged_attention_supports(int heads_per_key, int head_dim) {
 void paged_attention(Type type, const PagedAttention& a, int heads_per_key, int head_dim,
                      std::int64_t sequences, cudaStream_t stream) {
   if (sequences == 0) return;
-  if (type == Type::bf16)
-    return paged_attention_bf16(a, heads_per_key, head_dim, sequences, stream);
+  if (type != Type::f32)
+    return paged_attention_16_bit(type, a, heads_per_key, head_dim, sequences, stream);
   if (head_dim == 128) {
     launch_heads<float, 128>(a, heads_per_key, sequences, stream);
   } else {

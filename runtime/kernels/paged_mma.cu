@@ -5,11 +5,11 @@
 #include "runtime/kernels/paged_join.cuh"
 #include "runtime/kernels/vector.cuh"
 
-// Attention of one new token in bf16 on tensor cores. A warp processes one page of 16 tokens at a
-// time: the logits of 16 tokens x 8 query heads that share a key head are one matrix product, which
-// reads the keys in their memory layout. The order of the dimensions in the product is arbitrary as
-// long as both factors use the same one, so every lane loads 16 bytes at a time and nothing goes
-// through shared memory.
+// Attention of one new token in 16 bits on tensor cores. A warp processes one page of 16 tokens at
+// a time: the logits of 16 tokens x 8 query heads that share a key head are one matrix product,
+// which reads the keys in their memory layout. The order of the dimensions in the product is
+// arbitrary as long as both factors use the same one, so every lane loads 16 bytes at a time and
+// nothing goes through shared memory.
 namespace mgpu::kernels {
 namespace {
 
@@ -25,12 +25,20 @@ struct Accumulator {
 
 // sum += a * b, where a is 16 x 16 and b is 16 x 8, distributed over a warp as the instruction
 // requires.
+template <class T>
 __device__ inline void multiply(Accumulator& sum, unsigned a0, unsigned a1, unsigned a2,
                                 unsigned a3, unsigned b0, unsigned b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(sum.v[0]), "+f"(sum.v[1]), "+f"(sum.v[2]), "+f"(sum.v[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  if constexpr (std::is_same_v<T, f16>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(sum.v[0]), "+f"(sum.v[1]), "+f"(sum.v[2]), "+f"(sum.v[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sum.v[0]), "+f"(sum.v[1]), "+f"(sum.v[2]), "+f"(sum.v[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
 }
 
 // Transposes a matrix of 8 x 8 elements. Four lanes hold one row.
@@ -40,9 +48,15 @@ __device__ inline unsigned transposed(unsigned pair) {
   return out;
 }
 
+template <class T>
 __device__ inline unsigned pair_of(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const unsigned*>(&pair);
+  if constexpr (std::is_same_v<T, f16>) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const unsigned*>(&pair);
+  }
 }
 
 __device__ inline unsigned lows(unsigned a, unsigned b) {
@@ -64,7 +78,8 @@ __device__ inline float over_rows(float x, F f) {
 struct Pack {
   unsigned v[4];
 };
-__device__ inline Pack load(const bf16* p) {
+template <class T>
+__device__ inline Pack load(const T* p) {
   const uint4 raw = *reinterpret_cast<const uint4*>(p);
   return {{raw.x, raw.y, raw.z, raw.w}};
 }
@@ -106,7 +121,7 @@ struct Past {
   }
 };
 
-template <int kDim>
+template <class T, int kDim>
 __global__ void __launch_bounds__(kThreads) mma_kernel(PagedAttention a, int heads) {
   constexpr int kChunks = kDim / 32;  // chunks of 16 bytes that a lane holds of a key
   constexpr int kParts = kDim / 64;   // chunks of 16 bytes that a lane holds of a value
@@ -117,12 +132,12 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(PagedAttention a, int hea
   const auto [begin, end] = share_of<kPage>(a.lengths[sequence], a.splits, blockIdx.x);
   const std::int32_t* pages = a.table + sequence * a.table_stride;
   const std::int64_t stride = static_cast<std::int64_t>(a.kv_heads) * kDim;
-  const bf16* keys = static_cast<const bf16*>(a.keys) + kv_head * kDim + column * 8;
-  const bf16* all_values = static_cast<const bf16*>(a.values) + kv_head * kDim + row * (kDim / 8);
+  const T* keys = static_cast<const T*>(a.keys) + kv_head * kDim + column * 8;
+  const T* all_values = static_cast<const T*>(a.values) + kv_head * kDim + row * (kDim / 8);
 
   Pack q[kChunks];
-  const bf16* query = static_cast<const bf16*>(a.q) + sequence * a.q_stride +
-                      static_cast<std::int64_t>(kv_head * heads + row) * kDim + column * 8;
+  const T* query = static_cast<const T*>(a.q) + sequence * a.q_stride +
+                   static_cast<std::int64_t>(kv_head * heads + row) * kDim + column * 8;
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     if (row < heads) {
@@ -137,8 +152,8 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(PagedAttention a, int hea
   past.clear();
   for (int first = begin + warp * kPage; first < end; first += kWarps * kPage) {
     const std::int64_t page = static_cast<std::int64_t>(pages[first / kPage]) * kPage;
-    const bf16* key = keys + (page + row) * stride;
-    const bf16* value = all_values + (page + 2 * column) * stride;
+    const T* key = keys + (page + row) * stride;
+    const T* value = all_values + (page + 2 * column) * stride;
     Pack k[2][kChunks], v[4][kParts];
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
@@ -155,21 +170,21 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(PagedAttention a, int hea
     for (int c = 0; c < kChunks; ++c)
 #pragma unroll
       for (int i = 0; i < 4; i += 2)
-        multiply(s, k[0][c].v[i], k[1][c].v[i], k[0][c].v[i + 1], k[1][c].v[i + 1], q[c].v[i],
-                 q[c].v[i + 1]);
+        multiply<T>(s, k[0][c].v[i], k[1][c].v[i], k[0][c].v[i + 1], k[1][c].v[i + 1], q[c].v[i],
+                    q[c].v[i + 1]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) s.v[i] = first + row + i / 2 * 8 < end ? s.v[i] * scale : -INFINITY;
     past.weigh(s);
 
-    const unsigned weights0 = transposed(pair_of(s.v[0], s.v[1]));
-    const unsigned weights1 = transposed(pair_of(s.v[2], s.v[3]));
+    const unsigned weights0 = transposed(pair_of<T>(s.v[0], s.v[1]));
+    const unsigned weights1 = transposed(pair_of<T>(s.v[2], s.v[3]));
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        multiply(past.values[p * 4 + i], lows(v[0][p].v[i], v[1][p].v[i]),
-                 highs(v[0][p].v[i], v[1][p].v[i]), lows(v[2][p].v[i], v[3][p].v[i]),
-                 highs(v[2][p].v[i], v[3][p].v[i]), weights0, weights1);
+        multiply<T>(past.values[p * 4 + i], lows(v[0][p].v[i], v[1][p].v[i]),
+                    highs(v[0][p].v[i], v[1][p].v[i]), lows(v[2][p].v[i], v[3][p].v[i]),
+                    highs(v[2][p].v[i], v[3][p].v[i]), weights0, weights1);
   }
 
   __shared__ Joined<kWarps, kHeads, kDim> joined;
@@ -188,27 +203,30 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(PagedAttention a, int hea
     }
   }
   __syncthreads();
-  joined.template write_result<bf16>(a, heads, sequence, kv_head, blockIdx.x);
+  joined.template write_result<T>(a, heads, sequence, kv_head, blockIdx.x);
 }
 
-template <int kDim>
+template <class T, int kDim>
 void launch(const PagedAttention& a, int heads, std::int64_t sequences, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(a.splits), static_cast<unsigned>(a.kv_heads),
                   static_cast<unsigned>(sequences));
-  mma_kernel<kDim><<<grid, kThreads, 0, stream>>>(a, heads);
+  mma_kernel<T, kDim><<<grid, kThreads, 0, stream>>>(a, heads);
   check_launch("paged_attention");
-  join_splits<bf16>(a, heads, kDim, sequences, stream);
+  join_splits<T>(a, heads, kDim, sequences, stream);
 }
 
 }  // namespace
 
-void paged_attention_bf16(const PagedAttention& a, int heads_per_key, int head_dim,
-                          std::int64_t sequences, cudaStream_t stream) {
-  if (head_dim == 128) {
-    launch<128>(a, heads_per_key, sequences, stream);
-  } else {
-    launch<64>(a, heads_per_key, sequences, stream);
-  }
+void paged_attention_16_bit(Type type, const PagedAttention& a, int heads_per_key, int head_dim,
+                            std::int64_t sequences, cudaStream_t stream) {
+  with_bf16_or_f16(type, [&](auto* tag) {
+    using T = std::remove_pointer_t<decltype(tag)>;
+    if (head_dim == 128) {
+      launch<T, 128>(a, heads_per_key, sequences, stream);
+    } else {
+      launch<T, 64>(a, heads_per_key, sequences, stream);
+    }
+  });
 }
 
 }  // namespace mgpu::kernels

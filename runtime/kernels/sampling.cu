@@ -123,12 +123,20 @@ __device__ Mass sum_of(Mass value, Shared& shared) {
   return sum;
 }
 
+// The lowest bit in which the keys of two logits of a type can differ, unless all lower ones do.
+template <class T>
+constexpr int kLowestKeyBit = 0;
+template <>
+constexpr int kLowestKeyBit<bf16> = 16;
+template <>
+constexpr int kLowestKeyBit<f16> = 13;  // 10 bits of its mantissa, as fp32 has them
+
 // The largest key t for which at_least(t) >= need, where at_least does not increase with t. Logits
-// of 16 bits need only the upper half of the key.
+// of 16 bits need only the upper bits of the key.
 template <class T, class F>
 __device__ unsigned largest_key(Mass need, F at_least) {
   unsigned key = 0;
-  for (int bit = 31; bit >= (sizeof(T) == 2 ? 16 : 0); --bit) {
+  for (int bit = 31; bit >= kLowestKeyBit<T>; --bit) {
     const unsigned next = key | 1U << bit;
     if (at_least(next) >= need) key = next;
   }

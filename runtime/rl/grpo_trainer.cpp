@@ -147,21 +147,24 @@ void GrpoTrainer::update(const Deal& deal) {
        .completions = window.completions,
        .tokens = window.tokens,
        .skipped = outcome.skipped,
+       .loss_scale = outcome.loss_scale ? outcome.loss_scale->next : 0,
        .rank_memory = outcome.rank_memory});
-  if (outcome.skipped) report_skipped(metrics);
+  if (outcome.skipped) report_skipped(outcome, metrics);
   metrics["update_time"] = seconds_since(begin);
   meter_.add(metrics);
 }
 
 // A step whose gradient is not finite has no loss.
-void GrpoTrainer::report_skipped(std::map<std::string, double>& metrics) {
+void GrpoTrainer::report_skipped(const train::StepOutcome& outcome,
+                                 std::map<std::string, double>& metrics) {
+  metrics.erase("loss");
+  if (report_overflow(progress_.step + 1, outcome)) return;
   const auto text = fmt::format("step {}: the gradient is not finite", progress_.step + 1);
   if (config_.on_non_finite == train::NonFinite::stop)
     throw std::runtime_error(text +
                              "; the weights are unchanged by this step. Lower "
                              "learning_rate or check the rewards");
   reporter_->note(text + "; the step is skipped");
-  metrics.erase("loss");
 }
 
 // Later steps use the generations from the pending one on.

@@ -61,7 +61,7 @@ class GrpoTrainer : public train::Session {
   const train::Requests& take_requests();
   bool collect(const grpo::GrpoStep& step);
   void update(const Deal& deal);
-  void report_skipped(std::map<std::string, double>& metrics);
+  void report_skipped(const train::StepOutcome& outcome, std::map<std::string, double>& metrics);
   void forget_used_generations();
   void log_interval();
   void evaluate_now();

@@ -115,6 +115,7 @@ void Meter::add_step(const Step& step) {
     sum->comm_seconds += step.comm_seconds;
     sum->flops += step.flops;
     sum->rank_memory = step.rank_memory;
+    sum->loss_scale = step.loss_scale;
     sum->examples += step.completions;
     sum->target_tokens += step.tokens;
     sum->tokens += step.tokens;

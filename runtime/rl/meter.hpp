@@ -37,6 +37,7 @@ class Meter {
     double flops = 0;                            // of the update, of all ranks
     std::int64_t completions = 0, tokens = 0;    // tokens in the loss
     bool skipped = false;                        // nothing was updated
+    double loss_scale = 0;                       // see train::Interval
     std::vector<std::int64_t> rank_memory = {};  // see train::Interval
   };
   struct Report {

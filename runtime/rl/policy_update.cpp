@@ -3,6 +3,7 @@
 #include <ATen/ops/amax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mul.h>
 
 #include <cmath>
 #include <span>
@@ -11,6 +12,26 @@
 #include "runtime/train/to_device.hpp"
 
 namespace mgpu::rl {
+namespace {
+
+// The objective times the loss scale of fp16.
+class Scaled : public model::Objective {
+ public:
+  Scaled(model::Objective& objective, double scale) : objective_(objective), scale_(scale) {}
+
+  ops::TokenSlopes slopes(const ops::TokenScores& scores) override {
+    const auto slopes = objective_.slopes(scores);
+    if (scale_ == 1) return slopes;
+    return {slopes.log_probs.mul(scale_),
+            slopes.entropies.defined() ? slopes.entropies.mul(scale_) : at::Tensor()};
+  }
+
+ private:
+  model::Objective& objective_;
+  double scale_;
+};
+
+}  // namespace
 
 UpdateResult PolicyUpdate::step(const UpdateRequest& request) {
   auto metrics = grpo::no_metrics(policy_.device);
@@ -54,7 +75,8 @@ grpo::LossMetrics PolicyUpdate::compute(const UpdateRequest& request,
   const auto batch =
       train::to_device(batch_of(micro_batch.entries, request.prompts), policy_.device);
   auto& learner = policy_.learner;
-  learner.transformer().train(batch, objective, policy_.temperature,
+  Scaled scaled(objective, learner.loss_scale());
+  learner.transformer().train(batch, scaled, policy_.temperature,
                               request.dropout_seed(micro_batch.number), learner.shards());
   return objective.loss().metrics;
 }

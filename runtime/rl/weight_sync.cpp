@@ -41,14 +41,15 @@ class AdapterSync : public WeightSync {
   c10::Device device_;
 };
 
-// In the order of Shards::visit.
+// In the order of Shards::visit. fp32 is sent in bf16.
 std::vector<servers::SentTensor> tensors_of(const parallel::Shards& shards) {
+  const auto dtype = shards.dtype() == at::kHalf ? at::kHalf : at::kBFloat16;
   std::vector<servers::SentTensor> tensors;
   const auto& units = shards.layout().units;
   for (const auto& unit : units)
-    for (const auto& slot : unit.trained.slots) tensors.push_back({slot.name, slot.shape});
+    for (const auto& slot : unit.trained.slots) tensors.push_back({slot.name, slot.shape, dtype});
   for (const auto& unit : units)
-    for (const auto& slot : unit.frozen.slots) tensors.push_back({slot.name, slot.shape});
+    for (const auto& slot : unit.frozen.slots) tensors.push_back({slot.name, slot.shape, dtype});
   return tensors;
 }
 

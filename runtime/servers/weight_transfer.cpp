@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr milliseconds kLimit{600'000};
-constexpr std::int64_t kBytes = 2;  // of an element in bf16
+constexpr std::int64_t kBytes = 2;  // of an element in bf16 or fp16
 
 std::int64_t bytes_of(const SentTensor& tensor) {
   return std::accumulate(tensor.shape.begin(), tensor.shape.end(), kBytes, std::multiplies<>());
@@ -86,7 +86,7 @@ void WeightTransfer::begin() {
   json names = json::array(), dtypes = json::array(), shapes = json::array();
   for (const auto& tensor : tensors_) {
     names.push_back(tensor.name);
-    dtypes.push_back("bfloat16");
+    dtypes.push_back(tensor.dtype == at::kHalf ? "float16" : "bfloat16");
     shapes.push_back(tensor.shape);
   }
   json info{{"names", names}, {"dtype_names", dtypes}, {"shapes", shapes}};
@@ -103,8 +103,9 @@ void WeightTransfer::add(const std::string& name, const at::Tensor& value) {
   if (!buffer_.defined())
     buffer_ = at::empty({*std::max_element(packs_.begin(), packs_.end())},
                         value.options().dtype(at::kByte));
-  const auto bytes = bytes_of(tensors_[tensor_++]);
-  const auto numbers = value.to(at::kBFloat16).contiguous().view({-1}).view(at::kByte);
+  const auto& tensor = tensors_[tensor_++];
+  const auto bytes = bytes_of(tensor);
+  const auto numbers = value.to(tensor.dtype).contiguous().view({-1}).view(at::kByte);
   buffer_.narrow(0, filled_, bytes).copy_(numbers);
   filled_ += bytes;
   if (filled_ < packs_[pack_]) return;

@@ -36,6 +36,7 @@ class Transport {
 struct SentTensor {
   std::string name;
   std::vector<std::int64_t> shape;
+  at::ScalarType dtype = at::kBFloat16;  // that it is sent in: bf16 or fp16
 };
 
 // The group of the trainer, which is rank 0, and the server's workers: where they find it.
@@ -50,7 +51,7 @@ struct TransferGroup {
 inline constexpr std::int64_t kPackBytes = std::int64_t{1} << 30;
 std::vector<std::int64_t> pack_sizes(const std::vector<SentTensor>& tensors, std::int64_t limit);
 
-// Sends versions of the same tensors, in bf16. Used by one rank only.
+// Sends versions of the same tensors, in 16 bits. Used by one rank only.
 class WeightTransfer {
  public:
   WeightTransfer(const ServerClient& server, TransferGroup group, std::vector<SentTensor> tensors,

@@ -81,6 +81,8 @@ std::vector<Part> parts_of(const StepReport& report, const ProgressEstimate& est
   if (!report.memory_by_gpu.empty()) parts.push_back({5, memory_text(report)});
   if (report.comm_share >= 0)
     parts.push_back({9, fmt::format("comm {:.0f}%", 100 * report.comm_share)});
+  if (report.loss_scale_changed)
+    parts.push_back({2, fmt::format("loss scale {}", report.loss_scale), kBold});
   if (report.skipped_steps > 0)
     parts.push_back({2, fmt::format("skipped {}", report.skipped_steps), kRed});
   if (estimate.eta_seconds >= 0) parts.push_back({2, "eta " + short_time(estimate.eta_seconds)});

@@ -33,7 +33,9 @@ struct StepReport {
   std::map<std::int64_t, std::int64_t> memory_by_gpu = {};  // peak bytes in use on each GPU
   std::int64_t memory_total = 0;                            // of one GPU
   double comm_share = -1;  // share of time, 0 to 1, with communication only; below 0: unknown
-  std::int64_t skipped_steps = 0;  // in the whole run, because the gradient was not finite
+  std::int64_t skipped_steps = 0;   // in the whole run, because the gradient was not finite
+  double loss_scale = 0;            // 0: the loss is not scaled
+  bool loss_scale_changed = false;  // since the previous report
   std::map<std::string, double> extra = {};
   std::vector<Highlight> highlights = {};  // the most important first
 };

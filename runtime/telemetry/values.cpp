@@ -65,6 +65,7 @@ Values logged_values(const StepReport& report) {
   Values values = {{"loss", report.loss},
                    {"grad_norm", report.grad_norm},
                    {"learning_rate", report.learning_rate}};
+  if (report.loss_scale > 0) values["loss_scale"] = report.loss_scale;
   values.insert(report.extra.begin(), report.extra.end());
   return values;
 }

@@ -54,12 +54,12 @@ at::ScalarType compute_dtype(Dtype wanted, at::Device device) {
       return device.is_cuda() ? at::kBFloat16 : at::kFloat;
     case Dtype::bf16:
       return at::kBFloat16;
+    case Dtype::fp16:
+      return at::kHalf;
     case Dtype::fp32:
       return at::kFloat;
-    case Dtype::fp16:
-      break;
   }
-  throw std::runtime_error("dtype: fp16 is not supported; use bf16, which needs no loss scaling");
+  throw std::logic_error("unknown dtype");
 }
 
 std::string device_name(at::Device device) {

@@ -20,8 +20,7 @@ int gpu_of(int local_rank);
 at::Device take_device(int number, bool gpu);
 
 // The type that weights compute in. `automatic` is bf16 on GPUs and fp32 on CPUs, where bf16 matrix
-// products are usually 50 times slower. Throws for fp16: it needs loss scaling, which bf16 with
-// fp32 gradients does not.
+// products are usually 50 times slower.
 at::ScalarType compute_dtype(Dtype wanted, at::Device device);
 
 std::string device_name(at::Device device);  // as the driver reports it; "cpu" for CPUs

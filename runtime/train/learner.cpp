@@ -37,7 +37,9 @@ Learner::Learner(const model::ModelConfig& config, model::ModelLayout layout,
     : options_(options),
       comm_(comm),
       shards_(config, std::move(layout), options.shards, comm),
-      transformer_(config, options.model) {}
+      transformer_(config, options.model) {
+  if (options_.loss_scale) scaler_.emplace(*options_.loss_scale);
+}
 
 void Learner::create_optimizer() {
   const auto owned = parallel::owned_size(shards_.buckets(), comm_.world(), shards_.sharded());
@@ -46,7 +48,7 @@ void Learner::create_optimizer() {
 
 // The factor for the loss of each target token, chosen so that the sum over all ranks is the loss
 // that gradient_aggregation defines.
-double Learner::loss_scale(const data::StepBatches& batches) const {
+double Learner::token_factor(const data::StepBatches& batches) const {
   if (options_.weigh_by_target_tokens)
     return 1.0 / static_cast<double>(std::max<std::int64_t>(1, batches.target_tokens));
   const double own = static_cast<double>(std::max<std::int64_t>(1, own_target_tokens(batches)));
@@ -64,7 +66,7 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
     for (const auto target_tokens : batches.rank_target_tokens) voters.push_back(target_tokens > 0);
     shards_.set_voters(std::move(voters));
   }
-  const double scale = loss_scale(batches);
+  const double scale = token_factor(batches) * loss_scale();
   const auto run_micro_batch = [&](std::size_t number, StepRecord& record) {
     const auto sums = transformer_.train(
         to_device(batches.micro_batches[number], options_.shards.device), scale,
@@ -100,15 +102,31 @@ StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_mic
   record.add(StepRecord::kStop, requests.stop ? 1.0 : 0.0);
   finish_step(record, learning_rate);
   record.copy_to_host();
+  if (scaler_) record.set_loss_scale(scaler_->update(record.outcome(0).skipped));  // waits
   return record;
+}
+
+std::optional<LossScaleState> Learner::loss_scale_state() const {
+  if (!scaler_) return {};
+  return scaler_->state();
+}
+
+void Learner::restore_loss_scale(const LossScaleState& saved) {
+  if (scaler_) scaler_->restore(saved);
 }
 
 void Learner::finish_step(StepRecord& record, double learning_rate) {
   shards_.finish_gradients();
   waited_at_end_ = shards_.take_waited_seconds();  // reported with the next step
+  // The gradients are still those of the scaled loss. Buckets are in fp32, where their sums do not
+  // overflow. The norm, clipping and the update use the gradients divided by the scale.
+  const double unscale = 1 / loss_scale();
   // With unsharded gradients every rank has the whole norm already, so only rank 0 adds it.
-  if (shards_.sharded() || comm_.rank() == 0)
-    record.add(StepRecord::kSquaredNorm, optimizer_->squared_gradient_norm());
+  if (shards_.sharded() || comm_.rank() == 0) {
+    const auto squared = optimizer_->squared_gradient_norm();
+    record.add(StepRecord::kSquaredNorm,
+               scaler_ ? squared.to(at::kDouble).mul(unscale * unscale) : squared);
+  }
   record.reduce(comm_);
   const auto norm = at::sqrt(record.values().select(0, StepRecord::kSquaredNorm)).to(at::kFloat);
   const auto clip = options_.max_grad_norm > 0
@@ -116,7 +134,8 @@ void Learner::finish_step(StepRecord& record, double learning_rate) {
                         : at::full({}, 1.0, norm.options());
   {
     const profiling::Range range("optimizer");
-    optimizer_->step(learning_rate, clip, at::isfinite(norm).logical_not().to(at::kFloat));
+    optimizer_->step(learning_rate, scaler_ ? clip.mul(unscale) : clip,
+                     at::isfinite(norm).logical_not().to(at::kFloat));
   }
   shards_.gather_updated();
 }

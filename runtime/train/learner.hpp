@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/comm/comm.hpp"
@@ -10,6 +11,7 @@
 #include "runtime/model/transformer.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/shards.hpp"
+#include "runtime/train/loss_scaler.hpp"
 #include "runtime/train/step_record.hpp"
 
 namespace mgpu::train {
@@ -21,8 +23,9 @@ struct LearnerOptions {
   // How the ranks' losses become one: the mean over all target tokens of the step, else the mean
   // over ranks of each rank's own mean.
   bool weigh_by_target_tokens = true;
-  bool sum_over_ranks = false;  // without weighing: the sum of the ranks' own means
-  double max_grad_norm = 1;     // 0: no clipping
+  bool sum_over_ranks = false;              // without weighing: the sum of the ranks' own means
+  double max_grad_norm = 1;                 // 0: no clipping
+  std::optional<LossScaleRule> loss_scale;  // for weights in fp16; empty: the loss is not scaled
   std::uint64_t seed = 42;
   // Waits for the device twice a step so that StepOutcome::rank_seconds covers the device's work.
   // Without it, rank_seconds is the time the host needs to queue the work.
@@ -48,14 +51,22 @@ class Learner {
 
   // Queues one optimizer step: forward and backward of every micro-batch, the reduction of
   // gradients and the update. Reading the returned record waits for the step, so read it after the
-  // next step has been queued.
+  // next step has been queued. With a loss scale this waits itself: the next step needs to know
+  // whether this one overflowed.
   StepRecord step(const data::StepBatches& batches, double learning_rate, const Requests& requests);
 
   // The same step with a loss of the caller's own: run_micro_batch does forward and backward of the
-  // micro-batch with this number and adds its measurements to the record.
+  // micro-batch with this number, with the loss times loss_scale(), and adds its measurements to
+  // the record.
   using RunMicroBatch = std::function<void(std::size_t number, StepRecord& record)>;
   StepRecord step(std::size_t micro_batches, const RunMicroBatch& run_micro_batch,
                   double learning_rate, const Requests& requests);
+
+  // The factor of the loss in the next step; 1 without loss scaling.
+  double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }
+  // What a checkpoint holds of it. restore_loss_scale does nothing without loss scaling.
+  std::optional<LossScaleState> loss_scale_state() const;
+  void restore_loss_scale(const LossScaleState& saved);
 
   // Adds the sums over the target tokens of one batch of this rank to the record. After the last
   // batch the caller reduces the record.
@@ -68,7 +79,7 @@ class Learner {
   const LearnerOptions& options() const { return options_; }
 
  private:
-  double loss_scale(const data::StepBatches& batches) const;
+  double token_factor(const data::StepBatches& batches) const;
   void finish_step(StepRecord& record, double learning_rate);
 
   LearnerOptions options_;
@@ -76,6 +87,7 @@ class Learner {
   parallel::Shards shards_;
   model::Transformer transformer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<LossScaler> scaler_;
   double waited_at_end_ = 0;  // stall seconds since the last record was filled
 };
 

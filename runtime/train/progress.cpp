@@ -34,6 +34,26 @@ Fingerprint fingerprint_in(const Fields& top, const std::string& file) {
   return fingerprint;
 }
 
+Json loss_scale_json(const LossScaleState& state) {
+  return {{"scale", state.scale},
+          {"clean_steps", state.clean_steps},
+          {"hysteresis_left", state.hysteresis_left},
+          {"overflows_at_least", state.overflows_at_least}};
+}
+
+LossScaleState loss_scale_in(const Fields& top, const std::string& file) {
+  const auto& object = top.at("loss_scale");
+  if (!object.is_object()) top.fail("loss_scale", "an object");
+  const Fields values(object, file + ": loss_scale");
+  LossScaleState state;
+  state.scale = finite_number(values, "scale");
+  if (state.scale <= 0) values.fail("scale", "a number above 0");
+  state.clean_steps = values.integer("clean_steps", 0, kMostSteps);
+  state.hysteresis_left = values.integer("hysteresis_left", 0, kMostSteps);
+  state.overflows_at_least = values.integer("overflows_at_least", 0, kMostSteps);
+  return state;
+}
+
 }  // namespace
 
 std::string progress_text(const Progress& p) {
@@ -50,6 +70,7 @@ std::string progress_text(const Progress& p) {
             {"fingerprint", p.fingerprint}};
   if (p.best_metric) json["best_metric"] = *p.best_metric;
   if (p.best_step) json["best_global_step"] = *p.best_step;
+  if (p.loss_scale) json["loss_scale"] = loss_scale_json(*p.loss_scale);
   if (!p.task_state.is_null()) json["task_state"] = p.task_state;
   return json.dump(1) + "\n";
 }
@@ -71,6 +92,7 @@ Progress parse_progress(std::string_view text, const std::string& file) {
   p.log_history = top.at("log_history");
   if (!p.log_history.is_array()) top.fail("log_history", "a list");
   if (top.has("fingerprint")) p.fingerprint = fingerprint_in(top, file);
+  if (top.has("loss_scale")) p.loss_scale = loss_scale_in(top, file);
   if (top.has("task_state")) p.task_state = top.at("task_state");
   return p;
 }

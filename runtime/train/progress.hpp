@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "runtime/train/fingerprint.hpp"
+#include "runtime/train/loss_scaler.hpp"
 
 namespace mgpu::train {
 
@@ -16,8 +17,9 @@ struct Progress {
   double epoch = 0;
   std::int64_t global_batch = 0;  // items per step
   std::uint64_t data_seed = 0;
-  std::int64_t tokens = 0;   // trained on so far
-  std::int64_t updates = 0;  // steps that were not skipped
+  std::int64_t tokens = 0;                   // trained on so far
+  std::int64_t updates = 0;                  // steps that were not skipped
+  std::optional<LossScaleState> loss_scale;  // empty: the loss was not scaled
   std::optional<double> best_metric;
   std::optional<std::int64_t> best_step;
   std::int64_t evaluations_without_gain = 0;

@@ -95,6 +95,9 @@ void Reporter::interval(const Interval& i) {
   report.comm_share = facts_.world > 1 ? std::min(1.0, i.comm_seconds / seconds) : -1;
   skipped_ += i.skipped;
   report.skipped_steps = skipped_;
+  report.loss_scale = i.loss_scale;
+  report.loss_scale_changed = loss_scale_ > 0 && i.loss_scale != loss_scale_;
+  loss_scale_ = i.loss_scale;
   report.extra = i.extra;
   for (const auto& [label, value] : i.highlights) report.highlights.push_back({label, value});
   if (i.extra.empty()) {

@@ -22,6 +22,7 @@ struct Interval {
   std::int64_t target_tokens = 0, tokens = 0, examples = 0, steps = 0, skipped = 0;
   double comm_seconds = 0;
   double flops = 0;                            // useful operations of all ranks
+  double loss_scale = 0;                       // after the steps; 0: the loss is not scaled
   std::vector<std::int64_t> rank_memory = {};  // peak bytes on each rank's device so far
   // For tasks that measure something else: their loss, and named numbers that replace accuracy and
   // entropy.
@@ -67,6 +68,7 @@ class Reporter {
   Facts facts_;
   Clock::time_point begin_, last_;
   std::int64_t skipped_ = 0;
+  double loss_scale_ = 0;  // of the last report
   std::unique_ptr<Sinks> sinks_;
 };
 

@@ -149,7 +149,7 @@ void Saver::write_metadata(const std::string& folder) const {
     return;
   }
   auto model = source_.config;
-  model.dtype = learner_.options().shards.dtype == at::kBFloat16 ? "bfloat16" : "float32";
+  model.dtype = checkpoint::torch_name_of(dtype_of(learner_.options().shards.dtype));
   model.nf4 = false;
   checkpoint::write_file(at("config.json"), model::model_config_text(model, source_.config_text));
   const auto generation = fs::path(source_.folder) / "generation_config.json";

@@ -57,6 +57,18 @@ parallel::ShardOptions shard_options(const TrainConfig& config, at::Device devic
   return options;
 }
 
+// Loss scaling is for fp16 only: what bf16 and fp32 round to 0 is too small to matter.
+std::optional<LossScaleRule> loss_scale_rule(const TrainConfig& config, at::ScalarType dtype) {
+  if (dtype != at::kHalf) return {};
+  return LossScaleRule{
+      .dynamic = config.loss_scale == 0,
+      .initial = config.loss_scale > 0 ? config.loss_scale : std::exp2(config.initial_scale_power),
+      .window = config.loss_scale_window,
+      .hysteresis = config.loss_scale_hysteresis,
+      .restores_each_step = config.consecutive_hysteresis,
+      .least = config.min_loss_scale};
+}
+
 optim::MakeOptimizer optimizer_of(const TrainConfig& config) {
   return optim::make_adamw({config.adam_beta1, config.adam_beta2, config.adam_epsilon,
                             config.weight_decay, moments_of(config)});
@@ -205,6 +217,7 @@ void Session::build() {
   options.weigh_by_target_tokens = config_.gradient_aggregation == Aggregation::weighted;
   options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
   options.max_grad_norm = config_.max_grad_norm;
+  options.loss_scale = loss_scale_rule(config_, options.shards.dtype);
   options.seed = config_.seed;
   options.times_device = config_.batch_sharding == Sharding::adaptive;
   learner_ = std::make_unique<Learner>(
@@ -231,6 +244,7 @@ void Session::resume(const std::string& checkpoint, std::int64_t global_batch,
     notes_.push_back(std::move(note));
   progress_.fingerprint = fingerprint;
   saver_->load(checkpoint, progress_);
+  if (progress_.loss_scale) learner_->restore_loss_scale(*progress_.loss_scale);
   last_saved_ = progress_.step;
   last_checkpoint_ = checkpoint;
   if (progress_.best_step) {
@@ -327,10 +341,19 @@ bool Session::due(double every, When strategy, bool epoch_ends) const {
   return steps > 0 && progress_.step % steps == 0;
 }
 
+bool Session::report_overflow(std::int64_t step, const StepOutcome& outcome) {
+  if (!outcome.loss_scale) return false;
+  if (gives_up(*outcome.loss_scale, config_.on_non_finite == NonFinite::stop))
+    throw std::runtime_error(overflow_error(step, *outcome.loss_scale));
+  reporter_->note(overflow_note(step, *outcome.loss_scale));
+  return true;
+}
+
 void Session::save_now() {
   save_requested_ = false;
   if (last_saved_ == progress_.step) return;
   progress_.updates = learner_->optimizer().steps_taken();
+  progress_.loss_scale = learner_->loss_scale_state();
   progress_.log_history = nlohmann::json::parse(reporter_->log_history());
   last_checkpoint_ = saver_->save(progress_);
   last_saved_ = progress_.step;

@@ -78,6 +78,9 @@ class Session {
   bool due(double every, When strategy, bool epoch_ends) const;
   void step_begins();  // before anything of the step that follows progress_.step
   void step_ends();    // after progress_.step has moved past it
+  // Notes a step that was skipped although its loss was scaled. Returns false if it was not scaled.
+  // Throws if the scale cannot help.
+  bool report_overflow(std::int64_t step, const StepOutcome& outcome);
   void save_now();
   // Writes the final or the best model to output_dir itself.
   void export_model();

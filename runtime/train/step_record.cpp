@@ -66,6 +66,7 @@ StepOutcome StepRecord::outcome(std::int64_t step) const {
   out.rank_seconds.assign(v + kRankSeconds, v + kRankSeconds + world_);
   for (int rank = 0; rank < world_; ++rank)
     out.rank_memory.push_back(static_cast<std::int64_t>(v[kRankSeconds + world_ + rank]));
+  out.loss_scale = loss_scale_;
   return out;
 }
 

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/comm/comm.hpp"
+#include "runtime/train/loss_scaler.hpp"
 
 namespace mgpu::train {
 
@@ -22,6 +24,7 @@ struct StepOutcome {
   double comm_seconds = 0;                // spent waiting for other ranks, summed over ranks
   std::vector<double> rank_seconds;       // each rank's own time, without waiting
   std::vector<std::int64_t> rank_memory;  // peak bytes on each rank's device so far
+  std::optional<LossScaleStep> loss_scale;
 };
 
 // The numbers of a step. The ranks sum them in one small all-reduce, and the host reads them a step
@@ -41,6 +44,9 @@ class StepRecord {
   void reduce(comm::Comm& comm);
   const at::Tensor& values() const { return values_; }
 
+  // The same on every rank.
+  void set_loss_scale(const LossScaleStep& step) { loss_scale_ = step; }
+
   // Starts copying the numbers to the host. outcome() waits for the copy.
   void copy_to_host();
   StepOutcome outcome(std::int64_t step) const;
@@ -50,6 +56,7 @@ class StepRecord {
   at::Tensor values_, host_;
   std::vector<double> host_values_;  // numbers added on the host
   int world_;
+  std::optional<LossScaleStep> loss_scale_;
   std::shared_ptr<Arrival> arrival_;
 };
 

@@ -122,6 +122,7 @@ void Trainer::consume_record() {
     sum->tokens += step.tokens;
     sum->flops += step.flops;
     sum->rank_memory = outcome.rank_memory;
+    if (outcome.loss_scale) sum->loss_scale = outcome.loss_scale->next;
     sum->examples += step.examples;
     ++sum->steps;
     if (outcome.skipped) {
@@ -137,16 +138,15 @@ void Trainer::consume_record() {
   const double loss =
       outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, step.target_tokens));
   last_loss_ = outcome.skipped ? std::numeric_limits<double>::quiet_NaN() : loss;
-  if (outcome.skipped && config_.on_non_finite == NonFinite::stop) {
+  if (!outcome.skipped || report_overflow(step.step + 1, outcome)) return;
+  if (config_.on_non_finite == NonFinite::stop) {
     throw std::runtime_error(fmt::format(
         "step {}: the gradient is not finite (loss {}), so the weights were not updated; "
         "lower learning_rate, check the data, or set on_non_finite: skip",
         step.step + 1, loss));
   }
-  if (outcome.skipped) {
-    reporter_->note(
-        fmt::format("step {}: the gradient is not finite; the step is skipped", step.step + 1));
-  }
+  reporter_->note(
+      fmt::format("step {}: the gradient is not finite; the step is skipped", step.step + 1));
 }
 
 void Trainer::log_interval() {

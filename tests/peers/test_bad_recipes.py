@@ -172,7 +172,7 @@ class BadRecipes(trainer.TrainerTest):
     def test_check_rejects_what_a_run_rejects(self):
         grpo = {"task": "grpo", "reward_funcs": ["format"]}
         for line, keys in (
-                ("dtype: fp16 is not supported; use bf16", {"fp16": True}),
+                ("grad_dtype: must be fp32 beside fp16", {"dtype": "fp16", "grad_dtype": "bf16"}),
                 ("cannot open some/dataset: no such file; if it is a dataset of the Hugging Face Hub",
                  {"dataset_name": "some/dataset"}),
                 ("unknown reward formt (did you mean format?)", {**grpo, "reward_funcs": ["formt"]}),

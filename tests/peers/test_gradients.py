@@ -1,7 +1,7 @@
-"""Compares logits, the loss and every gradient with transformers, in fp32 and bf16.
+"""Compares logits, the loss and every gradient with transformers, in fp32, bf16 and fp16.
 
-In bf16 the error relative to fp32 must be at most 1.5 times that of torch's own bf16. If a GPU is
-visible, both sides compute on it.
+In 16 bits the error relative to fp32 must be at most 1.5 times that of torch's own arithmetic in
+the same type. In fp16 both sides scale the loss. If a GPU is visible, both sides compute on it.
 """
 
 import os
@@ -33,8 +33,12 @@ MODELS = {
 }
 
 
+LOSS_SCALE = 1024  # of gradients_of in fp16
+
+
 def theirs(folder, rows, dtype, device):
     """Logits of each row, the loss, and every gradient, computed by transformers."""
+    scale = LOSS_SCALE if dtype == torch.float16 else 1
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device)
     labels = sum(sum(label >= 0 for label in row["labels"][1:]) for row in rows)
     logits, loss = [], 0.0
@@ -44,9 +48,10 @@ def theirs(folder, rows, dtype, device):
         logits.append(out.detach())
         part = torch.nn.functional.cross_entropy(
             out[:-1], torch.tensor(row["labels"][1:], device=device), reduction="sum") / labels
-        part.backward()
+        (part * scale).backward()
         loss += part.item()
-    result = {name: parameter.grad.float().cpu() for name, parameter in model.named_parameters()}
+    result = {name: parameter.grad.float().cpu() / scale
+              for name, parameter in model.named_parameters()}
     return {"logits": torch.cat(logits).cpu(), "loss": torch.tensor([loss]), **result}
 
 
@@ -84,14 +89,20 @@ class Gradients(trainer.TrainerTest):
                 self.assertLessEqual(distance(got[name], value), 1e-4 * value.norm().item(), name)
 
     def test_bf16_gradients_are_as_accurate_as_transformers(self):
+        self.assert_as_accurate(torch.bfloat16, "bf16", 1e-2)
+
+    def test_fp16_gradients_are_as_accurate_as_transformers(self):
+        self.assert_as_accurate(torch.float16, "fp16", 1e-3)
+
+    def assert_as_accurate(self, dtype, word, loss_limit):
         for folder, truth in self.each_model():
-            half = theirs(folder, self.rows, torch.bfloat16, self.device)
-            got = self.ours(folder, "bf16")
+            half = theirs(folder, self.rows, dtype, self.device)
+            got = self.ours(folder, word)
             ours = {name: distance(got[name], value) for name, value in truth.items()}
             torchs = {name: distance(half[name], value) for name, value in truth.items()}
             for name, value in truth.items():
                 if name == "loss":  # a single number may be accurate by chance
-                    self.assertLessEqual(ours[name], 1e-2 * value.item())
+                    self.assertLessEqual(ours[name], loss_limit * value.item())
                 else:
                     self.assertLessEqual(ours[name], 1.5 * torchs[name], name)
             if "MGPU_TELL" in os.environ:

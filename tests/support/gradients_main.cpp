@@ -1,6 +1,6 @@
 // Writes the logits of every token, the loss and the gradient of every weight, for a model and rows
 // of token ids and target tokens. Tests compare them with those of transformers.
-//   gradients_of MODEL ROWS.jsonl OUTPUT fp32|bf16      on a GPU if one is visible
+//   gradients_of MODEL ROWS.jsonl OUTPUT fp32|bf16|fp16      on a GPU if one is visible
 #include <fmt/format.h>
 
 #include <fstream>
@@ -18,6 +18,8 @@
 namespace {
 
 using namespace mgpu;
+
+constexpr double kLossScale = 1024;  // of test_gradients.py
 
 data::Batch read_rows(const std::string& file) {
   data::Batch batch;
@@ -41,8 +43,10 @@ data::Batch read_rows(const std::string& file) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 5) throw std::runtime_error("MODEL ROWS OUTPUT fp32|bf16");
-  const auto dtype = std::string(argv[4]) == "bf16" ? at::kBFloat16 : at::kFloat;
+  if (argc != 5) throw std::runtime_error("MODEL ROWS OUTPUT fp32|bf16|fp16");
+  const std::string type = argv[4];
+  const auto dtype = type == "bf16" ? at::kBFloat16 : type == "fp16" ? at::kHalf : at::kFloat;
+  const double loss_scale = type == "fp16" ? kLossScale : 1;
   const auto device = train::take_device(0, train::visible_gpus() > 0);
   train::TrainConfig config;
   config.model_name_or_path = argv[1];
@@ -64,10 +68,11 @@ int main(int argc, char** argv) try {
   results.emplace_back("logits", transformer.logits(batch, shards));
   shards.begin_micro_batch(true, true);
   const double scale = 1.0 / static_cast<double>(rows.target_tokens);
-  const auto sums = transformer.train(batch, scale, 1, shards);
+  const auto sums = transformer.train(batch, scale * loss_scale, 1, shards);
   shards.finish_gradients();
   results.emplace_back("loss", sums.loss.mul(scale).reshape({1}));
-  for (const auto& own : shards.owned()) results.emplace_back(own.fragment.name, own.grad);
+  for (const auto& own : shards.owned())
+    results.emplace_back(own.fragment.name, own.grad.div(loss_scale));
 
   std::vector<checkpoint::TensorPlan> plan;
   for (const auto& [name, value] : results)

@@ -29,6 +29,16 @@ const std::map<std::string, const char*> kRecipeKeys{
     {"mixed_precision", "mixed_precision"},
 };
 
+// Keys of the section fp16.
+const std::map<std::string, const char*> kScaleKeys{
+    {"loss_scale", "loss_scale"},
+    {"initial_scale_power", "initial_scale_power"},
+    {"loss_scale_window", "loss_scale_window"},
+    {"hysteresis", "loss_scale_hysteresis"},
+    {"consecutive_hysteresis", "consecutive_hysteresis"},
+    {"min_loss_scale", "min_loss_scale"},
+};
+
 // Keys without effect: the layout and the communication of gradients and weights, which this
 // program decides itself; what DeepSpeed prints; and what mgpu-run reads.
 constexpr std::array kIgnored{
@@ -125,17 +135,31 @@ class DeepSpeedReader {
     } else if (name == "deepspeed_config_file") {
       add_file(key, value);
     } else if (name == "bf16" || name == "bfloat16" || name == "fp16") {
-      if (const auto* enabled = inner(value, "enabled"); enabled && !is_auto(*enabled))
-        precision(name == "fp16" ? "fp16" : "bf16", key, *enabled);
+      precision(name == "fp16" ? "fp16" : "bf16", key, value);
     } else {
       other_key(key, value);
     }
   }
 
   // "enabled: false" of one precision beside "enabled: true" of the other is ignored.
-  void precision(const char* recipe_key, const YamlNode& key, const YamlNode& enabled) {
-    const bool off = enabled.text == "false" || enabled.text == "False";
-    if (!off) add_setting(recipe_key, key, enabled);
+  void precision(const char* recipe_key, const YamlNode& key, const YamlNode& section) {
+    const auto* enabled = inner(section, "enabled");
+    if (!enabled || enabled->text == "false" || enabled->text == "False") return;
+    if (!is_auto(*enabled)) add_setting(recipe_key, key, *enabled);
+    if (key.text != "fp16") return;
+    for (std::size_t i = 0; i + 1 < section.items.size(); i += 2)
+      fp16_key(section.items[i], section.items[i + 1]);
+  }
+
+  void fp16_key(const YamlNode& key, const YamlNode& value) {
+    if (is_auto(value) || key.text == "enabled" || key.text == "auto_cast") return;
+    if (const auto found = kScaleKeys.find(key.text); found != kScaleKeys.end()) {
+      add_setting(found->second, key, value);
+    } else if (key.text != "fp16_master_weights_and_grads") {
+      unknown(key);
+    } else if (value.text != "false" && value.text != "False") {
+      refuse(key, "master weights and gradients are always fp32");
+    }
   }
 
   void other_key(const YamlNode& key, const YamlNode& value) {

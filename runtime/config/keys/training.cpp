@@ -71,6 +71,16 @@ void set_allgather_elements(C& c, const YamlNode& value) {
     c.notes.push_back("has no effect: updated weights are gathered in place, not in buckets");
 }
 
+// 2 to this power and its inverse are normal numbers in fp32.
+constexpr double kLargestScalePower = 126;
+
+void set_loss_scale(C& c, const YamlNode& value) {
+  c.loss_scale = 0;
+  if (value.text == "dynamic") return;
+  c.loss_scale = to_number(value);
+  between(0, std::exp2(kLargestScalePower)).check(c.loss_scale);
+}
+
 Field write_only(std::string value, void (*set)(C&, const YamlNode&)) {
   return {.value = std::move(value), .set = set};
 }
@@ -178,6 +188,30 @@ std::vector<KeySpec> memory_keys() {
        .help = "true means dtype: fp16",
        .value = "true|false|auto",
        .sets = "dtype"},
+      {.name = "loss_scale",
+       .field = {.value = "NUMBER|dynamic",
+                 .set = set_loss_scale,
+                 .show = [](const C& c) {
+                   return c.loss_scale == 0 ? "dynamic" : shown_number(c.loss_scale);
+                 }},
+       .help = "fp16: factor of the loss in the backward pass; dynamic (or 0) adapts it to the "
+               "overflows"},
+      {.name = "initial_scale_power",
+       .field = number(&C::initial_scale_power, between(0, kLargestScalePower)),
+       .help = "a dynamic loss scale starts as 2 to this power"},
+      {.name = "loss_scale_window",
+       .field = whole(&C::loss_scale_window, between(1, 1e9)),
+       .help = "steps without overflow after which a dynamic loss scale is doubled"},
+      {.name = "loss_scale_hysteresis",
+       .aliases = {"hysteresis"},
+       .field = whole(&C::loss_scale_hysteresis, between(1, 1e6)),
+       .help = "number of overflows until one halves a dynamic loss scale"},
+      {.name = "consecutive_hysteresis",
+       .field = flag(&C::consecutive_hysteresis),
+       .help = "only overflows in a row count towards loss_scale_hysteresis"},
+      {.name = "min_loss_scale",
+       .field = number(&C::min_loss_scale, above(0)),
+       .help = "a dynamic loss scale does not become smaller"},
       {.name = "mixed_precision",
        .aliases = {"enable_mixed_precision"},
        .help = "bf16, fp16 or no; true means dtype: auto, false means dtype: fp32",

@@ -112,6 +112,29 @@ const Setting* first_adapter_setting(const Reading& reading) {
   return nullptr;
 }
 
+// Loss scaling needs fp16, and fp16 needs gradients that do not overflow when they are summed.
+void loss_scale_rule(Reading& reading) {
+  const auto& config = reading.config;
+  const Setting* first = nullptr;
+  for (const char* key : {"loss_scale", "initial_scale_power", "loss_scale_window",
+                          "loss_scale_hysteresis", "consecutive_hysteresis", "min_loss_scale"}) {
+    const auto* setting = reading.find(key);
+    if (first == nullptr) first = setting;
+  }
+  if (config.dtype != Dtype::fp16) {
+    if (first != nullptr)
+      reading.note(*first, "and other keys of loss scaling have no effect without fp16: true");
+    return;
+  }
+  if (const auto* gradients = reading.find("grad_dtype"); config.grad_dtype != "fp32")
+    reading.error(*gradients, "must be fp32 beside fp16; remove it");
+  const double initial = std::exp2(config.initial_scale_power);
+  if (const auto* least = reading.find("min_loss_scale");
+      least != nullptr && config.loss_scale == 0 && config.min_loss_scale > initial)
+    reading.error(*least, fmt::format("{} is above the initial loss scale, 2^{}",
+                                      config.min_loss_scale, config.initial_scale_power));
+}
+
 bool whole(double number) {
   return number == std::floor(number);
 }
@@ -212,6 +235,7 @@ void precision_rules(Reading& reading) {
     return contradiction(reading, *by, *dtype);
   if (by) config.dtype = computed;
   if (!by && off && config.dtype == Dtype::automatic && !dtype) config.dtype = Dtype::fp32;
+  loss_scale_rule(reading);
 }
 
 void memory_rules(Reading& reading) {

@@ -154,6 +154,23 @@ TEST_CASE("an adapter takes a bf16 copy besides its master weights, gradients an
   CHECK(part(kQwen7, sharded, 4, MemoryPart::optimizer) == 3 * t);
 }
 
+TEST_CASE("fp16 takes the memory of bf16", "[memory]") {
+  const auto grpo = [](TrainConfig c) {
+    c.task = Task::grpo;
+    c.grpo["cast_lm_head_to_fp32"] = "true";
+    return c;
+  };
+  const std::function<TrainConfig(TrainConfig)> changes[] = {
+      [](TrainConfig c) { return c; }, eight_bit, [](TrainConfig c) { return lora(c); }, qlora,
+      grpo};
+  for (const auto& change : changes) {
+    auto bf16 = change({}), fp16 = bf16;
+    bf16.dtype = Dtype::bf16;
+    fp16.dtype = Dtype::fp16;
+    CHECK(planned(kQwen05, fp16, 2) == planned(kQwen05, bf16, 2));
+  }
+}
+
 TEST_CASE("a head that is trained beside adapters is counted once", "[memory]") {
   auto c = lora(run(1));
   const auto before = part(kQwen7, c, 1, MemoryPart::weights);

@@ -136,6 +136,7 @@ TEST_CASE("several keys set the precision", "[recipe]") {
                                                {"dtype: bfloat16\nbf16: false", Dtype::bf16},
                                                {"dtype: auto\nbf16: true", Dtype::bf16},
                                                {"mixed_precision: bf16", Dtype::bf16},
+                                               {"mixed_precision: fp16", Dtype::fp16},
                                                {"mixed_precision: 'no'", Dtype::fp32},
                                                {"enable_mixed_precision: True", Dtype::automatic},
                                                {"enable_mixed_precision: false", Dtype::fp32}}));
@@ -147,6 +148,69 @@ TEST_CASE("contradictory precisions are refused", "[recipe]") {
   CHECK(mistake("bf16: true\nfp16: true\n") == "f:4: fp16: contradicts bf16 (f:3); keep one");
   CHECK(mistake("dtype: float16\nbf16: true\n") == "f:4: bf16: contradicts dtype (f:3); keep one");
   CHECK_THAT(mistake("dtype: int8\n"), Contains("need one of auto, bf16, fp16, fp32, not int8"));
+}
+
+TEST_CASE("a loss scale is fixed by a number above 0 and else dynamic", "[recipe]") {
+  CHECK(with("fp16: true\n").loss_scale == 0);
+  for (const auto* dynamic : {"0", "dynamic"})
+    CHECK(with(fmt::format("fp16: true\nloss_scale: {}\n", dynamic)).loss_scale == 0);
+  CHECK(with("fp16: true\nloss_scale: 128\n").loss_scale == 128);
+  CHECK_THAT(mistake("fp16: true\nloss_scale: -1\n"), Contains("f:4: loss_scale: need"));
+  CHECK_THAT(mistake("fp16: true\nloss_scale: soon\n"), Contains("f:4: loss_scale: need"));
+  CHECK_THAT(mistake("fp16: true\ninitial_scale_power: 200\n"),
+             Contains("at least 0 and at most 126"));
+  CHECK_THAT(mistake("fp16: true\nloss_scale_window: 0\n"), Contains("loss_scale_window: need"));
+  CHECK(mistake("fp16: true\nmin_loss_scale: 1000000\n") ==
+        "f:4: min_loss_scale: 1000000 is above the initial loss scale, 2^16");
+}
+
+TEST_CASE("gradients in bf16 beside fp16 are refused", "[recipe]") {
+  CHECK(mistake("fp16: true\ngrad_dtype: bf16\n") ==
+        "f:4: grad_dtype: must be fp32 beside fp16; remove it");
+  CHECK(with("fp16: true\ngrad_dtype: fp32\n").grad_dtype == "fp32");
+}
+
+TEST_CASE("keys of loss scaling without fp16 are noted", "[recipe]") {
+  const auto config = with("bf16: true\nmin_loss_scale: 2\nloss_scale: 8\n");
+  CHECK(noted(config, "have no effect without fp16: true"));
+  CHECK(!noted(with("fp16: true\nloss_scale: 8\n"), "no effect"));
+}
+
+TEST_CASE("DeepSpeed's fp16 section sets the loss scale", "[recipe]") {
+  const std::string keys =
+      "loss_scale: 0, loss_scale_window: 500, initial_scale_power: 12, hysteresis: 2, "
+      "consecutive_hysteresis: true, min_loss_scale: 4, auto_cast: false";
+  const auto config = with("deepspeed: {fp16: {enabled: true, " + keys + "}}\n");
+  CHECK(config.dtype == Dtype::fp16);
+  CHECK(config.loss_scale == 0);
+  CHECK(config.loss_scale_window == 500);
+  CHECK(config.initial_scale_power == 12);
+  CHECK(config.loss_scale_hysteresis == 2);
+  CHECK(config.consecutive_hysteresis);
+  CHECK(config.min_loss_scale == 4);
+  SECTION("enabled: auto leaves the precision to the recipe") {
+    CHECK(with("deepspeed: {fp16: {enabled: auto, loss_scale: 64}}\nfp16: true\n").loss_scale ==
+          64);
+    CHECK(with("deepspeed: {fp16: {enabled: auto}}\nbf16: true\n").dtype == Dtype::bf16);
+  }
+  SECTION("a disabled section has no effect") {
+    const auto off = with("deepspeed: {fp16: {enabled: false, " + keys +
+                          "}, bf16: {enabled: "
+                          "true}}\n");
+    CHECK(off.dtype == Dtype::bf16);
+    CHECK(off.min_loss_scale == 1);
+    CHECK(!noted(off, "no effect"));
+  }
+  SECTION("auto values are those of the recipe") {
+    CHECK(with("deepspeed: {fp16: {enabled: true, loss_scale: auto}}\n").loss_scale == 0);
+  }
+  SECTION("what cannot be honoured is refused") {
+    CHECK_THAT(mistake("deepspeed: {fp16: {enabled: true, fp16_master_weights_and_grads: "
+                       "true}}\n"),
+               Contains("master weights and gradients are always fp32"));
+    CHECK_THAT(mistake("deepspeed: {fp16: {enabled: true, los_scale: 2}}\n"),
+               Contains("unknown DeepSpeed or accelerate key los_scale"));
+  }
 }
 
 TEST_CASE("gradient_checkpointing is a flag or a name", "[recipe]") {

@@ -155,7 +155,7 @@ TEST_CASE("8-bit steps match a plain loop over blocks", "[adamw]") {
 TEST_CASE("a skipped step changes no bit", "[adamw]") {
   // A skipped step once changed fp32 moments if gradients were in bf16.
   const auto moments = GENERATE(Moments::eight_bit, Moments::fp32, Moments::bf16);
-  const auto type = GENERATE(at::kFloat, at::kBFloat16);
+  const auto type = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   Owned owned({{0, 5000, 5000}, {0, 64, 64, false}}, type);
   AdamW optimizer(owned.fragments, owned.size, {.weight_decay = 0.1, .moments = moments});
   take_steps(optimizer, owned, 2);

@@ -47,7 +47,11 @@ class Recorder : public servers::Transport {
 TEST_CASE("all weights are sent with the announced names and in the announced order", "[rl]") {
   const auto config = small_config();
   const auto comm = comm::join(rendezvous::Contract{}, {.backend = comm::Backend::gloo});
-  parallel::Shards shards(config, model::lay_out(config, {}), {}, *comm);
+  parallel::ShardOptions options;
+  options.dtype = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
+  const bool fp16 = options.dtype == at::kHalf;  // anything else is sent in bf16
+  const auto dtype = fp16 ? at::kHalf : at::kBFloat16;
+  parallel::Shards shards(config, model::lay_out(config, {}), options, *comm);
   train::draw_weights(shards, .1, 7);
 
   const HttpServer server([](const HttpRequest&) { return HttpResponse{}; });
@@ -63,13 +67,14 @@ TEST_CASE("all weights are sent with the announced names and in the announced or
   const auto& names = info.at("names");
   CHECK(names.size() == 3 + 9 * 2);  // not fused, as in the files
   CHECK(std::ranges::count(names, "model.layers.1.self_attn.q_proj.weight") == 1);
-  const auto sent = at::cat(packs).view(at::kBFloat16);
+  const auto sent = at::cat(packs).view(dtype);
   std::int64_t begin = 0;
   std::size_t number = 0;
   shards.visit(true, [&](const std::string& name, const at::Tensor& value) {
     CHECK(names.at(number) == name);
     CHECK(info.at("shapes").at(number) == json(value.sizes().vec()));
-    const auto wanted = value.to(at::kBFloat16).view({-1});
+    CHECK(info.at("dtype_names").at(number) == (fp16 ? "float16" : "bfloat16"));
+    const auto wanted = value.to(dtype).view({-1});
     CHECK(sent.narrow(0, begin, wanted.numel()).equal(wanted));
     begin += wanted.numel();
     ++number;

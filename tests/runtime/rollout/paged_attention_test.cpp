@@ -44,7 +44,7 @@ Tensor dense(const Tensor& pages, const std::vector<std::int64_t>& of, std::int6
 
 TEST_CASE("paged attention equals attention over the contents of the pages", "[paged]") {
   at::manual_seed(3);
-  const auto type = GENERATE(at::kFloat, at::kBFloat16);
+  const auto type = GENERATE(at::kFloat, at::kBFloat16, at::kHalf);
   const Cache cache(type);
   const auto qkv = at::randn({3, (4 + 2 * 2) * 24}).to(type);
   const auto out = at::empty({3, 4 * 24}, qkv.options());

@@ -31,8 +31,9 @@ TEST_CASE("unknown values are not in a line", "[metrics]") {
   const auto object = json::parse(train_line({.step = 1, .loss = NAN}, 0));
   CHECK(object["loss"].is_null());
   for (const char* name : {"mfu", "tflops_per_gpu", "tokens_per_second", "memory_bytes",
-                           "memory_total", "comm_share", "total_steps"})
+                           "memory_total", "comm_share", "total_steps", "loss_scale"})
     CHECK_FALSE(object.contains(name));
+  CHECK(json::parse(train_line({.step = 1, .loss_scale = 8}, 0))["loss_scale"] == 8);
 }
 
 TEST_CASE("text that is not UTF-8 is written as valid JSON", "[metrics]") {

@@ -87,6 +87,16 @@ TEST_CASE("a norm that is not finite is marked and does not change the average",
   CHECK(estimator.update(report).spike);
 }
 
+TEST_CASE("a loss scale is shown in the line after it has changed", "[progress]") {
+  ProgressEstimator estimator;
+  auto report = report_at(1);
+  report.loss_scale = 32768;
+  const auto estimate = estimator.update(report);
+  CHECK_THAT(progress_line(report, estimate), !Contains("loss scale"));
+  report.loss_scale_changed = true;
+  CHECK_THAT(progress_line(report, estimate), Contains("  loss scale 32768  "));
+}
+
 TEST_CASE("the remaining time is estimated from the steps of this run", "[progress]") {
   ProgressEstimator estimator(100);  // resumed
   auto report = report_at(110);

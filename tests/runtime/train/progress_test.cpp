@@ -22,6 +22,7 @@ Progress some_progress() {
           .data_seed = ~std::uint64_t{0},
           .tokens = 4096,
           .updates = 7,
+          .loss_scale = LossScaleState{.scale = 1024, .clean_steps = 3, .hysteresis_left = 2},
           .best_metric = 1.25,
           .best_step = 4,
           .log_history = Json::parse(R"([{"step": 1, "loss": 2.5}])"),
@@ -52,6 +53,7 @@ TEST_CASE("a written progress is read back as the same", "[progress]") {
   CHECK(parse_progress(progress_text(progress), "f") == progress);
   progress.best_metric.reset();
   progress.best_step.reset();
+  progress.loss_scale.reset();
   progress.task_state = nullptr;
   progress.fingerprint.clear();
   CHECK(parse_progress(progress_text(progress), "f") == progress);
@@ -64,6 +66,9 @@ TEST_CASE("a trainer_state.json that cannot be continued is refused with the key
        {"epoch", "x", "f: epoch must be a number"},
        {"data_seed", -1, "f: data_seed must be a whole number from 0"},
        {"updates", nullptr, "f: updates is missing"},
+       {"loss_scale", 8, "f: loss_scale must be an object"},
+       {"loss_scale", {{"scale", -1}}, "f: loss_scale: scale must be a number above 0"},
+       {"loss_scale", {{"scale", 8}}, "f: loss_scale: clean_steps is missing"},
        {"best_metric", "x", "f: best_metric must be a number"},
        {"log_history", 1, "f: log_history must be a list"}}));
   CAPTURE(key);
