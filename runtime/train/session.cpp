@@ -272,6 +272,8 @@ void Session::begin_report(const std::string& checkpoint) {
   facts.other_devices = other_devices_;
   if (!checkpoint.empty()) facts.log_history = progress_.log_history.dump();
   reporter_ = std::make_unique<Reporter>(config_, facts);
+  places_ = gather_places(*comm_, device_);
+  for (const auto& line : start_lines(places_, comm_->backend())) reporter_->note(line);
   if (!checkpoint.empty()) {
     reporter_->note(
         fmt::format("resuming from {} at step {} of {}", checkpoint, progress_.step, total_steps_));

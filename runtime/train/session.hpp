@@ -15,6 +15,7 @@
 #include "runtime/train/adapter.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
+#include "runtime/train/rank_places.hpp"
 #include "runtime/train/reporter.hpp"
 #include "runtime/train/saver.hpp"
 
@@ -61,7 +62,8 @@ class Session {
   // model's files. `task` is what the task adds to the fingerprint of the run. Throws if the
   // checkpoint is of another run. Returns the checkpoint's path, or an empty string.
   std::string begin(std::int64_t global_batch, const Fingerprint& task);
-  // Creates the reporter and reports from where the run resumes.
+  // Creates the reporter and reports where the ranks run, and from where the run resumes. A
+  // collective.
   void begin_report(const std::string& checkpoint);
 
   // What follows from an evaluation: `keep` saves this model as the best so far, `stop` ends
@@ -95,6 +97,7 @@ class Session {
   bool refuses_too_large_ = false;       // build() throws RecipeError if the job does not fit
   std::int64_t planned_bytes_ = 0;       // estimate for the fullest GPU
   std::vector<std::int64_t> rank_gpus_;  // see Reporter::Facts
+  std::vector<RankPlace> places_;        // of all ranks; set by begin_report()
   std::vector<at::Device> other_devices_;
   std::int64_t reserved_bytes_ = 0;  // not for the learner; set before build()
   std::unique_ptr<Learner> learner_;
