@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <stdexcept>
@@ -85,6 +86,21 @@ std::int64_t every_steps(double every, std::int64_t total) {
   if (every <= 0) return 0;
   if (every < 1) return static_cast<std::int64_t>(std::ceil(every * static_cast<double>(total)));
   return static_cast<std::int64_t>(every);
+}
+
+// States of a run in training_status.json.
+constexpr const char* kRunning = "running";
+
+const char* state_of(EndReason reason) {
+  switch (reason) {
+    case EndReason::complete:
+      return "complete";
+    case EndReason::stopped:
+      return "stopped";
+    case EndReason::early:
+      return "early";
+  }
+  return "";
 }
 
 }  // namespace
@@ -278,6 +294,33 @@ void Session::begin_report(const std::string& checkpoint) {
     reporter_->note(
         fmt::format("resuming from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
   }
+  write_status(kRunning);
+}
+
+TrainingStats Session::training_stats() const {
+  return {.rank = contract_.rank,
+          .world_size = contract_.world_size,
+          .is_distributed = contract_.world_size > 1,
+          .step = progress_.step,
+          .total_steps = total_steps_,
+          .epoch = progress_.epoch};
+}
+
+void Session::write_status(const char* state) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  reporter_->status(status_text(training_stats(), state, std::chrono::duration<double>(now).count(),
+                                contract_.run_id, contract_.restart_count, comm_->backend(),
+                                places_));
+}
+
+void Session::report_interval(const Interval& interval) {
+  reporter_->interval(interval);
+  write_status(kRunning);
+}
+
+void Session::report_end(const Interval& whole_run) {
+  reporter_->summary(whole_run);
+  write_status(state_of(end_reason_));
 }
 
 bool Session::log_due() const {

@@ -18,6 +18,7 @@
 #include "runtime/train/rank_places.hpp"
 #include "runtime/train/reporter.hpp"
 #include "runtime/train/saver.hpp"
+#include "runtime/train/training_stats.hpp"
 
 namespace mgpu::train {
 
@@ -45,6 +46,8 @@ class Session {
   EndReason end_reason() const { return end_reason_; }
   std::int64_t step() const { return progress_.step; }
   std::int64_t total_steps() const { return total_steps_; }
+  // Of this rank. Rank 0 also writes them to training_status.json at every report.
+  TrainingStats training_stats() const;
   Learner& learner() { return *learner_; }
 
  protected:
@@ -65,6 +68,10 @@ class Session {
   // Creates the reporter and reports where the ranks run, and from where the run resumes. A
   // collective.
   void begin_report(const std::string& checkpoint);
+
+  // Reports an interval of steps, or the end of training, and updates training_status.json.
+  void report_interval(const Interval& interval);
+  void report_end(const Interval& whole_run);
 
   // What follows from an evaluation: `keep` saves this model as the best so far, `stop` ends
   // training early.
@@ -114,6 +121,7 @@ class Session {
  private:
   void decide_four_bit();
   void save_new_token_rows();
+  void write_status(const char* state);
   void decide_memory_options();
   void resume(const std::string& checkpoint, std::int64_t global_batch,
               const Fingerprint& fingerprint);

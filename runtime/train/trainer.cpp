@@ -87,7 +87,7 @@ void Trainer::finish() {
   consume_record();
   log_interval();
   save_last();
-  reporter_->summary(whole_run_);
+  report_end(whole_run_);
   loader_.reset();
   comm_->close();
 }
@@ -151,7 +151,7 @@ void Trainer::log_interval() {
   if (interval_.steps == 0) return;
   if (const auto shares = pacer_->shares_line(interval_.step - 1); !shares.empty())
     reporter_->note(fmt::format("step {}: {}", interval_.step, shares));
-  reporter_->interval(interval_);
+  report_interval(interval_);
   interval_ = {};
 }
 

@@ -1,8 +1,11 @@
-"""What a run prints and writes at its start: the ranks, their devices, the batch arithmetic."""
+"""The ranks of a run: what it prints about them at its start, and its status for programs."""
 
+import json
+import signal
+import socket
 import unittest
 
-from trainer import TrainerTest
+from trainer import LIMIT, TrainerTest, until
 
 
 class Start(TrainerTest):
@@ -22,6 +25,39 @@ class Start(TrainerTest):
         self.assertEqual(run.column("text", "note")[:2], [
             "trainer initialized: 1 rank on the CPU",
             "8 sequences per step = 2 per device x 1 rank x 4 accumulation"])
+
+
+class Status(TrainerTest):
+    def status(self, folder):
+        return json.loads((folder / "training_status.json").read_text())
+
+    def test_a_program_reads_rank_world_size_and_step(self):
+        status = self.status(self.train(2, max_steps=3).folder)
+        self.assertEqual({key: status[key] for key in (
+            "rank", "world_size", "is_distributed", "step", "total_steps", "state", "restarts",
+            "backend")}, {
+                "rank": 0, "world_size": 2, "is_distributed": True, "step": 3, "total_steps": 3,
+                "state": "complete", "restarts": 0, "backend": "gloo"})
+        host = socket.gethostname()[:63]
+        self.assertEqual([{**rank, "pid": None} for rank in status["ranks"]], [
+            {"rank": rank, "host": host, "pid": None, "gpu": None, "device": "cpu"}
+            for rank in range(2)])
+
+    def test_a_run_of_one_rank_is_not_distributed(self):
+        status = self.status(self.train(1, max_steps=1).folder)
+        self.assertEqual((status["rank"], status["world_size"], status["is_distributed"]),
+                         (0, 1, False))
+
+    def test_the_status_follows_a_run_until_it_is_stopped(self):
+        job = self.start_training(2, max_steps=1000000)
+        until((job.folder / "training_status.json").exists, LIMIT, "a status")
+        self.assertEqual(self.status(job.folder)["state"], "running")
+        until(lambda: self.status(job.folder)["step"] >= 2, LIMIT, "two steps")
+        job.send_signal(signal.SIGTERM)
+        self.end(job)
+        status = self.status(job.folder)
+        self.assertEqual(status["state"], "stopped")
+        self.assertTrue((job.folder / f"checkpoint-{status['step']}").exists())
 
 
 if __name__ == "__main__":
