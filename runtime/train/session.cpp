@@ -217,6 +217,7 @@ void Session::build() {
   options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
   options.max_grad_norm = config_.max_grad_norm;
   options.seed = config_.seed;
+  options.pin_memory = config_.dataloader_pin_memory;
   options.times_device = config_.batch_sharding == Sharding::adaptive;
   learner_ = std::make_unique<Learner>(
       source_->config,

@@ -104,6 +104,8 @@ TEST_CASE("MultiGPUConfig with all its keys is accepted", "[recipe]") {
   CHECK(config.logging_dir == "logs");
   CHECK(config.eval_strategy == When::no);
   CHECK(recipe_noted(config, "eval_steps: has no effect without eval_dataset"));
+  CHECK(config.dataloader_num_workers == 4);
+  CHECK(config.dataloader_pin_memory);
   CHECK(recipe_noted(config, "max_retries: is a launcher key"));
   CHECK(config.wandb_project == "unsloth-multigpu");
   CHECK(config.report_to.empty());
