@@ -3,9 +3,10 @@
 import json
 import signal
 import socket
+import subprocess
 import unittest
 
-from trainer import LIMIT, TrainerTest, until
+from trainer import BIN, LIMIT, TrainerTest, environment, load_tensors, until
 
 
 class Start(TrainerTest):
@@ -25,6 +26,17 @@ class Start(TrainerTest):
         self.assertEqual(run.column("text", "note")[:2], [
             "trainer initialized: 1 rank on the CPU",
             "8 sequences per step = 2 per device x 1 rank x 4 accumulation"])
+
+    def test_without_a_launcher_a_recipe_trains_on_one_rank(self):
+        launched = self.train(1, max_steps=3)
+        alone = self.dir / "alone"
+        done = subprocess.run(
+            [BIN / "mgpu-train", self.recipe(max_steps=3, output_dir=str(alone))],
+            capture_output=True, text=True, timeout=LIMIT,
+            env=environment(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES=""))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("trainer initialized: 1 rank on the CPU\n", done.stdout)
+        self.assert_same_weights(load_tensors(alone), launched.weights())
 
 
 class Status(TrainerTest):
