@@ -10,6 +10,7 @@ Usage: mgpu-train FILE.yaml [options]       train; run directly, it uses one GPU
        mgpu-train plan FILE.yaml            show the memory per GPU and batch sizes that fit
        mgpu-train plan --model-size 7B      suggest a recipe that fits; --write FILE writes it
        mgpu-train tokenize FILE.yaml        tokenize the dataset ahead of time
+       mgpu-train train-tokenizer FILE... --output DIR              train a tokenizer on text
        mgpu-train init KIND [-o FILE]       write a commented recipe: sft, grpo, lora, debug
        mgpu-train generate --model DIR      generate completions
        mgpu-train merge --model BASE --adapter DIR --output DIR     merge an adapter
@@ -34,12 +35,11 @@ generate:
       --repetition-penalty X               above 1: make repeated tokens less likely [1]
       --stop TEXT          end a completion at this text; repeatable
       --samples N, --seed N                completions per prompt [1], sampling seed [42]
-      --raw                use the prompt as it is, without the chat template
-      --details            add token ids, log-probabilities and why each completion ended
+      --raw, --details     without the chat template; add token ids, log-probabilities, end reason
       --sequences N        completions to generate concurrently [chosen automatically]
+train-tokenizer: --kind bpe|characters, --vocab-size N, --min-frequency N, --text-field NAME
 init, generate, score:
-  -o, --output FILE        write to this file [stdout]
-      --settings JSON      score: settings of the rewards
+  -o, --output FILE        write to this file [stdout]; score: --settings JSON sets up rewards
 
 Exit status: 0 success; 2 error on the command line or in the recipe; 128+N stopped by signal N;
 1 any other error. Documentation: docs/training.md, docs/grpo.md, docs/keys.md.
