@@ -47,9 +47,10 @@ void train_as(const train::TrainConfig& config) {
   while (more) {
     more = trainer.train_epoch();
     // All ranks are at the same step here. The weights are in trainer.learner().shards().
-    if (contract.rank == 0)
-      fmt::print("step {} of {}: loss {:.4f}\n", trainer.step(), trainer.total_steps(),
-                 trainer.last_loss());
+    const auto stats = trainer.training_stats();
+    if (stats.rank == 0)
+      fmt::print("rank {} of {}: step {} of {}: loss {:.4f}\n", stats.rank, stats.world_size,
+                 stats.step, stats.total_steps, trainer.last_loss());
   }
   trainer.finish();
 }

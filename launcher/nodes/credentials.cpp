@@ -15,6 +15,9 @@
 namespace mgpu::launcher {
 namespace {
 
+// A shell command whose file --rdzv-token-file accepts.
+constexpr const char* kCreateSecret = "`(umask 077; openssl rand -hex 32 > token)`";
+
 // The leader creates a secret and sends it sealed, as a munge credential for our own user.
 rendezvous::Credentials munge_credentials() {
   const char* socket = std::getenv(kMungeSocketVariable);
@@ -46,9 +49,10 @@ rendezvous::Credentials find_credentials(const Options& options, const Variables
           ? options.origin("nnodes").text()
           : fmt::format("{} nodes (from {})", options.max_nodes, name_of(options.scheduler.kind));
   throw UsageError(
-      fmt::format("{}: no shared secret{}; give all nodes the same one with --rdzv-token-file FILE "
-                  "or MGPU_RDZV_TOKEN, or accept every node with --insecure",
-                  nodes, munge_problem));
+      fmt::format("{}: no shared secret{}; create one with {}, copy it to all nodes and add "
+                  "--rdzv-token-file token on each (or set MGPU_RDZV_TOKEN to its content), or "
+                  "accept every node with --insecure",
+                  nodes, munge_problem, kCreateSecret));
 }
 
 // With munge only the leader has a secret, so nobody else could check what it signs.

@@ -11,6 +11,7 @@ int init(const train::InitCommand& command);
 int generate(const train::GenerateCommand& command);
 int merge(const train::MergeCommand& command);
 int quantize(const train::QuantizeCommand& command);
+int train_tokenizer(const train::TrainTokenizerCommand& command);
 int score(const train::ScoreCommand& command);
 
 }  // namespace mgpu::recipes

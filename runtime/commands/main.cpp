@@ -76,21 +76,23 @@ template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
 
 int run_command(const train::Command& command) {
-  return std::visit(Overloaded{
-                        [](const train::RunCommand& c) { return run(c); },
-                        [](const train::CheckCommand& c) { return recipes::check(c); },
-                        [](const train::PlanCommand& c) { return recipes::plan(c); },
-                        [](const train::InitCommand& c) { return recipes::init(c); },
-                        [](const train::GenerateCommand& c) { return recipes::generate(c); },
-                        [](const train::MergeCommand& c) { return recipes::merge(c); },
-                        [](const train::QuantizeCommand& c) { return recipes::quantize(c); },
-                        [](const train::ScoreCommand& c) { return recipes::score(c); },
-                        [](const train::TokenizeCommand& c) { return tokenize(c); },
-                        [](const train::KeysCommand&) { return print(train::keys_markdown()); },
-                        [](const train::VersionCommand&) { return print(train::version_text()); },
-                        [](const train::HelpCommand&) { return print(train::help_text()); },
-                    },
-                    command);
+  return std::visit(
+      Overloaded{
+          [](const train::RunCommand& c) { return run(c); },
+          [](const train::CheckCommand& c) { return recipes::check(c); },
+          [](const train::PlanCommand& c) { return recipes::plan(c); },
+          [](const train::InitCommand& c) { return recipes::init(c); },
+          [](const train::GenerateCommand& c) { return recipes::generate(c); },
+          [](const train::MergeCommand& c) { return recipes::merge(c); },
+          [](const train::QuantizeCommand& c) { return recipes::quantize(c); },
+          [](const train::ScoreCommand& c) { return recipes::score(c); },
+          [](const train::TokenizeCommand& c) { return tokenize(c); },
+          [](const train::TrainTokenizerCommand& c) { return recipes::train_tokenizer(c); },
+          [](const train::KeysCommand&) { return print(train::keys_markdown()); },
+          [](const train::VersionCommand&) { return print(train::version_text()); },
+          [](const train::HelpCommand&) { return print(train::help_text()); },
+      },
+      command);
 }
 
 }  // namespace

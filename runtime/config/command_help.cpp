@@ -10,6 +10,7 @@ Usage: mgpu-train FILE.yaml [options]       train; run directly, it uses one GPU
        mgpu-train plan FILE.yaml            show the memory per GPU and batch sizes that fit
        mgpu-train plan --model-size 7B      suggest a recipe that fits; --write FILE writes it
        mgpu-train tokenize FILE.yaml        tokenize the dataset ahead of time
+       mgpu-train train-tokenizer FILE... --output DIR              train a tokenizer on text
        mgpu-train init KIND [-o FILE]       write a commented recipe: sft, grpo, lora, debug
        mgpu-train generate --model DIR      generate completions
        mgpu-train merge --model BASE --adapter DIR --output DIR     merge an adapter
@@ -37,9 +38,9 @@ generate:
       --length-penalty X, --early-stopping no|yes|never    of the beam search [1, no]
       --raw, --details     no chat template; add token ids, log-probabilities and why it ended
       --sequences N        completions to generate concurrently [chosen automatically]
+train-tokenizer: --kind bpe|characters, --vocab-size N, --min-frequency N, --text-field NAME
 init, generate, score:
-  -o, --output FILE        write to this file [stdout]
-      --settings JSON      score: settings of the rewards
+  -o, --output FILE        write to this file [stdout]; score: --settings JSON sets up rewards
 
 Exit status: 0 success; 2 error on the command line or in the recipe; 128+N stopped by signal N;
 1 any other error. Documentation: docs/training.md, docs/grpo.md, docs/keys.md.

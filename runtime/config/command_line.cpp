@@ -23,6 +23,7 @@ namespace {
 using rendezvous::shown;
 
 constexpr std::uint64_t kMostRanksOfJob = 65536;
+constexpr std::uint64_t kLargestVocabulary = 1 << 22;
 
 // The arguments from index `first` on, in the order that CLI11 requires: last first.
 std::vector<std::string> reversed(int argc, const char* const* argv, int first) {
@@ -257,6 +258,21 @@ Command parse_tokenize(std::vector<std::string> words) {
   return tokenize;
 }
 
+Command parse_train_tokenizer(std::vector<std::string> words) {
+  TrainTokenizerCommand train;
+  CLI::App app;
+  app.add_option("FILE", train.files)->required();
+  app.add_option("-o,--output", train.output)->required();
+  app.add_option("--kind", train.kind);
+  app.add_option("--vocab-size", train.vocab_size)->check(whole(1, kLargestVocabulary));
+  app.add_option("--min-frequency", train.min_frequency)->check(whole(0, INT64_MAX));
+  app.add_option("--text-field", train.text_field);
+  parse_all(app, std::move(words));
+  if (train.kind != "bpe" && train.kind != "characters")
+    throw UsageError(fmt::format("--kind: need bpe or characters, not {}", shown(train.kind, 48)));
+  return train;
+}
+
 Command parse_score(std::vector<std::string> words) {
   ScoreCommand score;
   CLI::App app;
@@ -281,11 +297,17 @@ using ParseWords = Command (*)(std::vector<std::string>);
 
 const std::map<std::string, ParseWords>& commands() {
   static const std::map<std::string, ParseWords> all{
-      {"check", parse_check},       {"plan", parse_plan},
-      {"init", parse_init},         {"generate", parse_generate},
-      {"merge", parse_merge},       {"quantize", parse_quantize},
-      {"tokenize", parse_tokenize}, {"score", parse_score},
-      {"keys", plain<KeysCommand>}, {"version", plain<VersionCommand>},
+      {"check", parse_check},
+      {"plan", parse_plan},
+      {"init", parse_init},
+      {"generate", parse_generate},
+      {"merge", parse_merge},
+      {"quantize", parse_quantize},
+      {"tokenize", parse_tokenize},
+      {"score", parse_score},
+      {"train-tokenizer", parse_train_tokenizer},
+      {"keys", plain<KeysCommand>},
+      {"version", plain<VersionCommand>},
       {"help", plain<HelpCommand>},
   };
   return all;

@@ -88,6 +88,16 @@ struct TokenizeCommand {
   RecipeArguments recipe;
 };
 
+// Trains a tokenizer on text.
+struct TrainTokenizerCommand {
+  std::vector<std::string> files;
+  std::string output;        // a folder
+  std::string kind = "bpe";  // or characters
+  std::int64_t vocab_size = 8192;
+  std::int64_t min_frequency = 2;
+  std::string text_field = "text";  // of JSONL files with one text column
+};
+
 // Computes the rewards of completions in a file.
 struct ScoreCommand {
   std::string rewards;   // names, separated by commas
@@ -101,8 +111,8 @@ struct VersionCommand {};
 struct HelpCommand {};
 
 using Command = std::variant<RunCommand, CheckCommand, PlanCommand, InitCommand, GenerateCommand,
-                             MergeCommand, QuantizeCommand, TokenizeCommand, ScoreCommand,
-                             KeysCommand, VersionCommand, HelpCommand>;
+                             MergeCommand, QuantizeCommand, TokenizeCommand, TrainTokenizerCommand,
+                             ScoreCommand, KeysCommand, VersionCommand, HelpCommand>;
 
 // Parses a command line. Throws UsageError with a message "what is wrong; what to do".
 Command parse_command_line(int argc, const char* const* argv);

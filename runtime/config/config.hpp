@@ -148,7 +148,10 @@ struct TrainConfig {
   std::uint64_t seed = 42;
   std::optional<std::uint64_t> data_seed;
   bool full_determinism = false;
-  int dataset_num_proc = 0;  // tokenizer threads of this rank; 0: one per core
+  int dataset_num_proc = 0;            // tokenizer threads of this rank; 0: one per core
+  int dataloader_num_workers = 1;      // threads of this rank that prepare batches; 0: none
+  int dataloader_prefetch_factor = 2;  // steps per such thread to prepare in advance
+  bool dataloader_pin_memory = true;
 
   // The keys of task grpo by canonical name; values are flow YAML and checked by type.
   std::map<std::string, std::string> grpo;

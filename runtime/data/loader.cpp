@@ -48,42 +48,90 @@ StepBatches batches_of(const Dataset& dataset, const Step& step, const LoaderOpt
 Loader::Loader(const Dataset& dataset, Schedule schedule, LoaderOptions options)
     : dataset_(dataset),
       options_(std::move(options)),
-      thread_([this, plan = std::move(schedule)](const std::stop_token& stop) mutable {
-        run(stop, std::move(plan));
-      }) {}
+      schedule_(std::move(schedule)),
+      next_to_plan_(options_.first_step),
+      next_to_return_(options_.first_step),
+      failed_step_(std::max(options_.first_step, options_.end_step)) {
+  for (int i = 0; i < options_.threads; ++i)
+    threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
+}
 
-void Loader::run(const std::stop_token& stop, Schedule schedule) {
-  try {
-    for (std::int64_t step = options_.first_step; step < options_.end_step; ++step) {
-      std::vector<double> weights;
-      if (options_.weights) weights = options_.weights(step);
-      StepBatches batches = batches_of(dataset_, schedule.at(step), options_, std::move(weights));
-      std::unique_lock lock(mutex_);
-      const std::size_t most = std::max<std::size_t>(options_.prefetch_steps, 1);
-      if (!changed_.wait(lock, stop, [&] { return ready_.size() < most; })) return;
-      ready_.push_back(std::move(batches));
-      changed_.notify_all();
-    }
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    error_ = std::current_exception();
-  }
+Loader::Planned Loader::plan(std::int64_t step) {
+  std::vector<double> weights;
+  if (options_.weights) weights = options_.weights(step);
+  return {schedule_.at(step), std::move(weights)};
+}
+
+StepBatches Loader::prepare(Planned planned) const {
+  return batches_of(dataset_, planned.step, options_, std::move(planned.weights));
+}
+
+void Loader::fail(std::int64_t step) {
   const std::lock_guard lock(mutex_);
-  ended_ = true;
-  changed_.notify_all();
+  if (step >= failed_step_) return;
+  failed_step_ = step;
+  error_ = std::current_exception();
+}
+
+void Loader::run(const std::stop_token& stop) {
+  const auto most = static_cast<std::int64_t>(std::max<std::size_t>(options_.prefetch_steps, 1));
+  const auto change = [this](const auto& what) {
+    const std::lock_guard lock(mutex_);
+    what();
+    changed_.notify_all();
+  };
+  while (true) {
+    std::int64_t step = 0;
+    {
+      std::unique_lock lock(mutex_);
+      const auto may_go_on = [&] {
+        return next_to_plan_ >= failed_step_ ||
+               (!planning_ && next_to_plan_ <= next_to_return_ + most);
+      };
+      if (!changed_.wait(lock, stop, may_go_on) || next_to_plan_ >= failed_step_) return;
+      step = next_to_plan_++;
+      planning_ = true;
+    }
+    std::optional<Planned> planned;
+    try {
+      planned = plan(step);
+    } catch (...) {
+      fail(step);
+    }
+    change([&] { planning_ = false; });
+    if (!planned) return;
+    try {
+      StepBatches batches = prepare(std::move(*planned));
+      change([&] { ready_.emplace(step, std::move(batches)); });
+    } catch (...) {
+      fail(step);
+      change([] {});
+      return;
+    }
+  }
 }
 
 std::optional<StepBatches> Loader::next() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !ready_.empty() || ended_; });
-  if (!ready_.empty()) {
-    StepBatches batches = std::move(ready_.front());
-    ready_.pop_front();
-    changed_.notify_all();
-    return batches;
+  if (threads_.empty() && next_to_return_ < failed_step_) {
+    const auto step = next_to_return_++;
+    lock.unlock();
+    try {
+      return prepare(plan(step));
+    } catch (...) {
+      fail(step);
+      throw;
+    }
   }
-  if (error_) std::rethrow_exception(error_);
-  return std::nullopt;
+  changed_.wait(
+      lock, [&] { return next_to_return_ >= failed_step_ || ready_.contains(next_to_return_); });
+  if (next_to_return_ >= failed_step_) {
+    if (error_) std::rethrow_exception(error_);
+    return std::nullopt;
+  }
+  StepBatches batches = std::move(ready_.extract(next_to_return_++).mapped());
+  changed_.notify_all();
+  return batches;
 }
 
 }  // namespace mgpu::data

@@ -3,9 +3,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -24,9 +24,10 @@ struct LoaderOptions {
   double quadratic = 0;                // see cost_of
   std::int64_t first_step = 0;         // the first step to prepare
   std::int64_t end_step = 0;           // one past the last step to prepare
-  std::size_t prefetch_steps = 2;      // steps to prefetch, at least 1
+  std::size_t prefetch_steps = 2;      // steps to prefetch, at least 1; with no thread, none
+  int threads = 1;                     // that prepare steps; 0: next() does it
   // The relative speed of each rank for a step; empty: all equal. Called once per step, in order,
-  // on the loader's thread, up to prefetch_steps + 1 steps early. It must return the same on all
+  // by one thread at a time, up to prefetch_steps + 1 steps early. It must return the same on all
   // ranks: measurements of step k may be used from step k + prefetch_steps + 4 on.
   std::function<std::vector<double>(std::int64_t step)> weights;
 };
@@ -43,12 +44,13 @@ struct StepBatches {
   std::vector<std::int64_t> rank_target_tokens;  // of each rank's share
 };
 
-// This rank's work for a step. A pure function; the loader's thread calls it.
+// This rank's work for a step. A pure function; the loader's threads call it.
 StepBatches batches_of(const Dataset& dataset, const Step& step, const LoaderOptions& options,
                        std::vector<double> weights);
 
-// Prepares the next steps on its own thread, a bounded number ahead. The destructor stops the
-// thread and waits for the step in preparation. The dataset must outlive the loader.
+// Prepares the next steps on its own threads, a bounded number ahead. The steps are the same with
+// any number of threads. The destructor stops the threads and waits for the steps in preparation.
+// The dataset must outlive the loader.
 class Loader {
  public:
   Loader(const Dataset& dataset, Schedule schedule, LoaderOptions options);
@@ -59,16 +61,27 @@ class Loader {
   std::optional<StepBatches> next();
 
  private:
-  void run(const std::stop_token& stop, Schedule schedule);
+  // A step whose examples and weights are known. The only work that needs the steps' order.
+  struct Planned {
+    Step step;
+    std::vector<double> weights;
+  };
+  Planned plan(std::int64_t step);
+  StepBatches prepare(Planned planned) const;
+  void run(const std::stop_token& stop);
+  void fail(std::int64_t step);
 
   const Dataset& dataset_;
   LoaderOptions options_;
+  Schedule schedule_;  // used by the thread that has set planning_
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::deque<StepBatches> ready_;
-  std::exception_ptr error_;
-  bool ended_ = false;
-  std::jthread thread_;  // last, because it uses the other members
+  std::int64_t next_to_plan_, next_to_return_;
+  bool planning_ = false;
+  std::map<std::int64_t, StepBatches> ready_;
+  std::int64_t failed_step_;  // the first step that could not be prepared; after the last: none
+  std::exception_ptr error_;  // of failed_step_
+  std::vector<std::jthread> threads_;  // last, because they use the other members
 };
 
 }  // namespace mgpu::data

@@ -80,6 +80,7 @@ void refuse_by_contents(const std::string& path) {
   if (head.starts_with("\x28\xb5\x2f\xfd")) refuse(path, "compressed", "unzstd " + name);
   if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff"))
     refuse(path, "UTF-16", fmt::format("iconv -f UTF-16 -t UTF-8 {} > {}", name, to));
+  if (path.ends_with(".txt")) return;  // plain text, from which a tokenizer can be trained
   const auto first = head.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
   if (first != head.npos && head[first] == '[')
     refuse(path, "one JSON array",

@@ -176,7 +176,7 @@ void GrpoTrainer::forget_used_generations() {
 void GrpoTrainer::log_interval() {
   const auto report = meter_.take_interval(progress_.tokens);
   if (!report) return;
-  reporter_->interval(report->interval);
+  report_interval(report->interval);
   for (const auto& warning : report->warnings) reporter_->note(warning);
   for (const auto& warning : frozen_models_->take_warnings()) reporter_->note(warning);
 }
@@ -228,7 +228,7 @@ void GrpoTrainer::finish() {
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save();
   save_last();
   collector_->finish();
-  reporter_->summary(meter_.whole_run());
+  report_end(meter_.whole_run());
   comm_->close();
 }
 

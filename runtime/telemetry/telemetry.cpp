@@ -104,6 +104,7 @@ struct Telemetry::Outputs {
   std::optional<EventFile> events;
   std::optional<WandbExport> wandb;
   Values last_eval;
+  bool status_failed = false;  // already reported
 };
 
 Telemetry::Telemetry(Options options) : options_(std::move(options)) {
@@ -180,6 +181,14 @@ void Telemetry::note(const std::string& text) {
   report_errors([&] {
     outputs_->screen.print(printable(text));
     outputs_->metrics.append(note_line(outputs_->step, text, outputs_->clock()));
+  });
+}
+
+void Telemetry::status(const std::string& json) {
+  report_errors([&] {
+    replace_file(options_.output_dir + "/training_status.json", json, [&](const std::string& what) {
+      if (!std::exchange(outputs_->status_failed, true)) outputs_->on_error(what);
+    });
   });
 }
 

@@ -69,8 +69,8 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
   const double scale = token_factor(batches) * loss_scale();
   const auto run_micro_batch = [&](std::size_t number, StepRecord& record) {
     const auto sums = transformer_.train(
-        to_device(batches.micro_batches[number], options_.shards.device), scale,
-        dropout_seed(options_.seed, batches.step, comm_.rank(), number), shards_);
+        to_device(batches.micro_batches[number], options_.shards.device, options_.pin_memory),
+        scale, dropout_seed(options_.seed, batches.step, comm_.rank(), number), shards_);
     record.add(StepRecord::kLoss, sums.loss);
     record.add(StepRecord::kCorrect, sums.correct);
     record.add(StepRecord::kEntropy, sums.entropy);
@@ -142,7 +142,8 @@ void Learner::finish_step(StepRecord& record, double learning_rate) {
 
 void Learner::evaluate(const data::Batch& batch, StepRecord& record) {
   const profiling::Range range("evaluate");
-  const auto sums = transformer_.evaluate(to_device(batch, options_.shards.device), shards_);
+  const auto sums =
+      transformer_.evaluate(to_device(batch, options_.shards.device, options_.pin_memory), shards_);
   record.add(StepRecord::kLoss, sums.loss);
   record.add(StepRecord::kCorrect, sums.correct);
   record.add(StepRecord::kEntropy, sums.entropy);

@@ -30,6 +30,7 @@ struct LearnerOptions {
   // Waits for the device twice a step so that StepOutcome::rank_seconds covers the device's work.
   // Without it, rank_seconds is the time the host needs to queue the work.
   bool times_device = false;
+  bool pin_memory = true;  // see to_device
 };
 
 // What this rank was asked to do after the step: save a checkpoint, or save one and stop.

@@ -140,6 +140,10 @@ void Reporter::summary(const Interval& whole) {
   sinks_->telemetry.finish(summary);
 }
 
+void Reporter::status(const std::string& json) {
+  sinks_->telemetry.status(json);
+}
+
 std::string Reporter::log_history() const {
   return sinks_->telemetry.history().to_json();
 }

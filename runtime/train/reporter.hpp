@@ -55,6 +55,7 @@ class Reporter {
   void interval(const Interval& interval);
   void evaluation(std::int64_t step, double epoch, const std::map<std::string, double>& metrics);
   void summary(const Interval& whole_run);
+  void status(const std::string& json);  // replaces training_status.json
 
   std::string log_history() const;  // a JSON array, for trainer_state.json
 

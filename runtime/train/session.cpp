@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <stdexcept>
@@ -97,6 +98,21 @@ std::int64_t every_steps(double every, std::int64_t total) {
   if (every <= 0) return 0;
   if (every < 1) return static_cast<std::int64_t>(std::ceil(every * static_cast<double>(total)));
   return static_cast<std::int64_t>(every);
+}
+
+// States of a run in training_status.json.
+constexpr const char* kRunning = "running";
+
+const char* state_of(EndReason reason) {
+  switch (reason) {
+    case EndReason::complete:
+      return "complete";
+    case EndReason::stopped:
+      return "stopped";
+    case EndReason::early:
+      return "early";
+  }
+  return "";
 }
 
 }  // namespace
@@ -219,6 +235,7 @@ void Session::build() {
   options.max_grad_norm = config_.max_grad_norm;
   options.loss_scale = loss_scale_rule(config_, options.shards.dtype);
   options.seed = config_.seed;
+  options.pin_memory = config_.dataloader_pin_memory;
   options.times_device = config_.batch_sharding == Sharding::adaptive;
   learner_ = std::make_unique<Learner>(
       source_->config,
@@ -321,11 +338,40 @@ void Session::begin_report(const std::string& checkpoint) {
   facts.other_devices = other_devices_;
   if (!checkpoint.empty()) facts.log_history = progress_.log_history.dump();
   reporter_ = std::make_unique<Reporter>(config_, facts);
+  places_ = gather_places(*comm_, device_);
+  for (const auto& line : start_lines(places_, comm_->backend())) reporter_->note(line);
   if (!checkpoint.empty()) {
     reporter_->note(
         fmt::format("resuming from {} at step {} of {}", checkpoint, progress_.step, total_steps_));
   }
   begin_trace();
+  write_status(kRunning);
+}
+
+TrainingStats Session::training_stats() const {
+  return {.rank = contract_.rank,
+          .world_size = contract_.world_size,
+          .is_distributed = contract_.world_size > 1,
+          .step = progress_.step,
+          .total_steps = total_steps_,
+          .epoch = progress_.epoch};
+}
+
+void Session::write_status(const char* state) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  reporter_->status(status_text(training_stats(), state, std::chrono::duration<double>(now).count(),
+                                contract_.run_id, contract_.restart_count, comm_->backend(),
+                                places_));
+}
+
+void Session::report_interval(const Interval& interval) {
+  reporter_->interval(interval);
+  write_status(kRunning);
+}
+
+void Session::report_end(const Interval& whole_run) {
+  reporter_->summary(whole_run);
+  write_status(state_of(end_reason_));
 }
 
 bool Session::log_due() const {

@@ -15,9 +15,11 @@
 #include "runtime/train/adapter.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
+#include "runtime/train/rank_places.hpp"
 #include "runtime/train/reporter.hpp"
 #include "runtime/train/saver.hpp"
 #include "runtime/train/step_trace.hpp"
+#include "runtime/train/training_stats.hpp"
 
 namespace mgpu::train {
 
@@ -45,6 +47,8 @@ class Session {
   EndReason end_reason() const { return end_reason_; }
   std::int64_t step() const { return progress_.step; }
   std::int64_t total_steps() const { return total_steps_; }
+  // Of this rank. Rank 0 also writes them to training_status.json at every report.
+  TrainingStats training_stats() const;
   Learner& learner() { return *learner_; }
 
  protected:
@@ -62,8 +66,13 @@ class Session {
   // model's files. `task` is what the task adds to the fingerprint of the run. Throws if the
   // checkpoint is of another run. Returns the checkpoint's path, or an empty string.
   std::string begin(std::int64_t global_batch, const Fingerprint& task);
-  // Creates the reporter and reports from where the run resumes.
+  // Creates the reporter and reports where the ranks run, and from where the run resumes. A
+  // collective.
   void begin_report(const std::string& checkpoint);
+
+  // Reports an interval of steps, or the end of training, and updates training_status.json.
+  void report_interval(const Interval& interval);
+  void report_end(const Interval& whole_run);
 
   // What follows from an evaluation: `keep` saves this model as the best so far, `stop` ends
   // training early.
@@ -101,6 +110,7 @@ class Session {
   bool refuses_too_large_ = false;       // build() throws RecipeError if the job does not fit
   std::int64_t planned_bytes_ = 0;       // estimate for the fullest GPU
   std::vector<std::int64_t> rank_gpus_;  // see Reporter::Facts
+  std::vector<RankPlace> places_;        // of all ranks; set by begin_report()
   std::vector<at::Device> other_devices_;
   std::int64_t reserved_bytes_ = 0;  // not for the learner; set before build()
   std::unique_ptr<Learner> learner_;
@@ -118,6 +128,7 @@ class Session {
  private:
   void decide_four_bit();
   void save_new_token_rows();
+  void write_status(const char* state);
   void decide_memory_options();
   void check_trace_steps() const;
   void begin_trace();

@@ -18,10 +18,10 @@ at::Tensor host_tensor(const std::vector<T>& values, bool pinned) {
 
 }  // namespace
 
-model::DeviceBatch to_device(const data::Batch& batch, at::Device device) {
-  const bool gpu = device.is_cuda();
+model::DeviceBatch to_device(const data::Batch& batch, at::Device device, bool pinned) {
+  const bool pins = pinned && device.is_cuda();
   const auto send = [&](const auto& values) {
-    return host_tensor(values, gpu).to(device, /*non_blocking=*/true);
+    return host_tensor(values, pins).to(device, /*non_blocking=*/pins);
   };
   std::vector<std::int64_t> target_rows;
   target_rows.reserve(static_cast<std::size_t>(batch.target_tokens));

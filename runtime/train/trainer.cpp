@@ -11,11 +11,6 @@
 #include "runtime/train/consistency.hpp"
 
 namespace mgpu::train {
-namespace {
-
-constexpr std::size_t kAhead = 2;  // steps that the loader prepares in advance
-
-}  // namespace
 
 std::vector<std::string> Trainer::data_lines() const {
   std::vector<std::string> all;
@@ -35,7 +30,8 @@ void Trainer::start_loader() {
   options.min_micro_batches = batch_.accumulation;
   options.first_step = progress_.step;
   options.end_step = total_steps_;
-  options.prefetch_steps = kAhead;
+  options.prefetch_steps = prefetched_steps(config_);
+  options.threads = config_.dataloader_num_workers;
   options.weights = [pacer = pacer_.get()](std::int64_t step) { return pacer->weights(step); };
   loader_ = std::make_unique<data::Loader>(train_data_->dataset, *plan_, options);
   next_ = loader_->next();
@@ -89,7 +85,7 @@ void Trainer::finish() {
   consume_record();
   log_interval();
   save_last();
-  reporter_->summary(whole_run_);
+  report_end(whole_run_);
   loader_.reset();
   comm_->close();
 }
@@ -153,7 +149,7 @@ void Trainer::log_interval() {
   if (interval_.steps == 0) return;
   if (const auto shares = pacer_->shares_line(interval_.step - 1); !shares.empty())
     reporter_->note(fmt::format("step {}: {}", interval_.step, shares));
-  reporter_->interval(interval_);
+  report_interval(interval_);
   interval_ = {};
 }
 

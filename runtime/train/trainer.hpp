@@ -60,6 +60,7 @@ class Trainer : public Session {
   void plan_steps();
   void load_or_resume();
   void start_loader();
+  static std::size_t prefetched_steps(const TrainConfig& config);
   data::Prepared prepare(const std::vector<DataSource>& sources);
 
   void save();

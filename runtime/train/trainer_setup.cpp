@@ -22,6 +22,12 @@
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::train {
+
+std::size_t Trainer::prefetched_steps(const TrainConfig& config) {
+  return static_cast<std::size_t>(std::max(1, config.dataloader_num_workers)) *
+         static_cast<std::size_t>(config.dataloader_prefetch_factor);
+}
+
 Trainer::Trainer(TrainConfig config, rendezvous::Contract contract)
     : Session(std::move(config), std::move(contract)) {}
 
@@ -88,7 +94,8 @@ void Trainer::plan_steps() {
       config_.max_steps > 0 ? config_.max_steps : plan_->total_steps(config_.num_train_epochs);
   rates_.emplace(config_.lr_scheduler_type, config_.learning_rate, config_.warmup_steps,
                  total_steps_, config_.lr_scheduler_kwargs);
-  pacer_ = std::make_unique<Pacer>(config_.batch_sharding, config_.gpu_weights, comm_->world(), 2);
+  pacer_ = std::make_unique<Pacer>(config_.batch_sharding, config_.gpu_weights, comm_->world(),
+                                   prefetched_steps(config_));
 }
 
 void Trainer::load_or_resume() {

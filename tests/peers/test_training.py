@@ -50,6 +50,13 @@ class FullFineTuning(trainer.TrainerTest):
         self.assert_course_of_torch(run, load_model(self.model), weight_decay=0.1, warmup=5,
                                     schedule="cosine", max_norm=0.5)
 
+    def test_the_number_of_loader_threads_changes_no_bit(self):
+        default = self.train(2)
+        for keys in ({"num_workers": 0}, {"num_workers": 4, "pin_memory": False},
+                     {"dataloader_num_workers": 3, "dataloader_prefetch_factor": 5}):
+            with self.subTest(keys):
+                self.assert_same_course(self.train(2, **keys), default)
+
     def test_steps_without_a_finite_gradient_are_skipped_with_a_note(self):
         """The first step's rate ruins the weights; every later step is skipped."""
         keys = dict(learning_rate=1e30, lr_scheduler_type="constant", max_grad_norm=0)

@@ -203,6 +203,22 @@ std::vector<KeySpec> data_keys() {
        .field = whole(&C::dataset_num_proc, at_least(0)),
        .help = "tokenizer threads per rank",
        .initial = "0: one per CPU core of the rank"},
+      {.name = "dataloader_num_workers",
+       .aliases = {"num_workers"},
+       .field = whole(&C::dataloader_num_workers, between(0, 256)),
+       .help = "threads per rank that prepare batches while earlier ones train; 0: the training "
+               "thread prepares each batch itself. Any number gives the same batches",
+       .task = KeyTask::sft},
+      {.name = "dataloader_prefetch_factor",
+       .field = whole(&C::dataloader_prefetch_factor, between(1, 1024)),
+       .help = "steps that each thread of dataloader_num_workers prepares in advance",
+       .task = KeyTask::sft},
+      {.name = "dataloader_pin_memory",
+       .aliases = {"pin_memory"},
+       .field = flag(&C::dataloader_pin_memory),
+       .help = "copies batches to the GPU through pinned memory, without waiting; false: through "
+               "ordinary memory",
+       .task = KeyTask::sft},
   };
 }
 

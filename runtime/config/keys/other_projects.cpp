@@ -53,7 +53,8 @@ std::vector<KeySpec> ignored_keys() {
   const std::string kernels = "built-in kernels are always used";
   const std::string hub = "nothing is uploaded";
   const std::string memory = "memory is planned before training starts and monitored by mgpu-run";
-  const std::string loader = "one thread prefetches rows into pinned memory";
+  const std::string loader =
+      "the threads of dataloader_num_workers prepare batches in order until training ends";
   const std::string graph = "every parameter is used in every step";
   const std::string log =
       "metrics are written to the terminal, metrics.jsonl and the formats in report_to";
@@ -86,11 +87,10 @@ std::vector<KeySpec> ignored_keys() {
           key("enable_cudnn_benchmark", "there are no convolutions", {"cudnn_benchmark"}),
           key("tf32", "matrix products are in bf16, or in exact fp32 with dtype: fp32",
               {"enable_tf32"}),
-          key("dataloader_num_workers", loader, {"num_workers", "dataloader_prefetch_factor"}),
-          key("dataloader_pin_memory", loader, {"pin_memory", "dataloader_persistent_workers"}),
+          key("dataloader_persistent_workers", loader),
           key("dataloader_drop_last", "the last, smaller batch is weighted correctly"),
           key("remove_unused_columns", "unused columns are never read"),
-          key("dataset_kwargs", loader),
+          key("dataset_kwargs", "rows are tokenized once, and cached"),
           key("dataset_batch_size", "files are always streamed",
               {"dataset_streaming", "streaming"}),
           key("dataset_train_split", "a file has no splits; all of its rows are used"),

@@ -80,6 +80,12 @@ TEST_CASE("the other commands parse their options", "[command]") {
   CHECK(as<MergeCommand>({"merge", "--model", "m", "--adapter", "a", "--output", "o"}).output ==
         "o");
   CHECK(as<TokenizeCommand>({"tokenize", "a.yaml"}).recipe.path == "a.yaml");
+  const auto train = as<TrainTokenizerCommand>({"train-tokenizer", "a.txt", "b.jsonl", "-o", "out",
+                                                "--kind", "characters", "--vocab-size", "99"});
+  CHECK(train.files == std::vector<std::string>{"a.txt", "b.jsonl"});
+  CHECK(train.output == "out");
+  CHECK(train.kind == "characters");
+  CHECK(train.vocab_size == 99);
   CHECK(std::holds_alternative<KeysCommand>(parsed({"keys", "--markdown"})));
   CHECK(std::holds_alternative<VersionCommand>(parsed({"--version"})));
   CHECK(std::holds_alternative<VersionCommand>(parsed({"version"})));
@@ -137,8 +143,10 @@ TEST_CASE("the help text fits a screen and has every command and option", "[comm
                            "--seed",          "--adapter",    "--input",
                            "--prompt",        "--raw",        "--output",
                            "--settings",      "tokenize",     "quantize",
-                           "merge",           "score",        "keys",
-                           "version",         "--beams",      "--allowed"})
+                           "train-tokenizer", "--kind",       "--vocab-size",
+                           "--min-frequency", "--text-field", "merge",
+                           "score",           "keys",         "version",
+                           "--beams",         "--allowed"})
     CHECK_THAT(help, Contains(word));
   CHECK_THAT(version_text(), Contains("mgpu-train "));
 }

@@ -1,6 +1,9 @@
 // Recipes of other projects, unchanged.
 
 #include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
 #include <string>
 
 #include "runtime/config/planning/batch_arithmetic.hpp"
@@ -104,6 +107,8 @@ TEST_CASE("MultiGPUConfig with all its keys is accepted", "[recipe]") {
   CHECK(config.logging_dir == "logs");
   CHECK(config.eval_strategy == When::no);
   CHECK(recipe_noted(config, "eval_steps: has no effect without eval_dataset"));
+  CHECK(config.dataloader_num_workers == 4);
+  CHECK(config.dataloader_pin_memory);
   CHECK(recipe_noted(config, "max_retries: is a launcher key"));
   CHECK(config.wandb_project == "unsloth-multigpu");
   CHECK(config.report_to.empty());
@@ -124,6 +129,76 @@ TEST_CASE("the arguments of nano_models as keys are accepted", "[recipe]") {
   CHECK(config.learning_rate == .001);
   CHECK(config.output_dir == "./qwen3_distributed_checkpoints");
   CHECK(recipe_noted(config, "batch_size: means per_device_train_batch_size, of one rank"));
+}
+
+TEST_CASE("the recipes of the Qwen3 guide have exactly the arguments of its command lines",
+          "[recipe]") {
+  // The guide's table of arguments, and its three complete examples.
+  const std::string defaults =
+      "--batch_size 2 --max_length 128 --num_epochs 3 --model_size tiny --lr 0.001 "
+      "--save_dir ./qwen3_distributed_checkpoints";
+  struct Example {
+    const char *file, *arguments;
+    std::int64_t ranks;
+    TrainConfig expected;
+  };
+  const auto example = GENERATE_COPY(values<Example>({
+      {"nano_quick.yaml",
+       "--model_size tiny --num_epochs 1 --batch_size 1",
+       2,
+       {.model_size = "tiny",
+        .max_length = 128,
+        .per_device_train_batch_size = 1,
+        .num_train_epochs = 1,
+        .learning_rate = .001,
+        .output_dir = "./qwen3_distributed_checkpoints"}},
+      {"nano_production.yaml",
+       "--model_size medium --num_epochs 100 --batch_size 4 --max_length 512 --lr 0.0005 "
+       "--save_dir ./production_checkpoints",
+       4,
+       {.model_size = "medium",
+        .max_length = 512,
+        .per_device_train_batch_size = 4,
+        .num_train_epochs = 100,
+        .learning_rate = .0005,
+        .output_dir = "./production_checkpoints"}},
+      {"nano_large.yaml",
+       "--model_size large --num_epochs 200 --batch_size 2 --max_length 1024 --lr 0.0001",
+       8,
+       {.model_size = "large",
+        .max_length = 1024,
+        .per_device_train_batch_size = 2,
+        .num_train_epochs = 200,
+        .learning_rate = .0001,
+        .output_dir = "./qwen3_distributed_checkpoints"}},
+  }));
+  CAPTURE(example.file);
+  std::map<std::string, std::string> arguments;
+  std::istringstream words(defaults + " " + example.arguments);
+  for (std::string name, value; words >> name >> value;) arguments[name.substr(2)] = value;
+
+  const auto path = mgpu::tests::in_sources(std::string("docs/examples/") + example.file);
+  std::map<std::string, std::string> keys;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (const auto colon = line.find(": "); !line.starts_with('#') && colon != line.npos)
+      keys[line.substr(0, colon)] = line.substr(colon + 2);
+  for (const char* of_the_script : {"model_family", "train_file", "tokenizer_path"})
+    CHECK(keys.erase(of_the_script) == 1);
+  CHECK(keys == arguments);
+
+  const auto config = read_recipe(path);
+  const auto& expected = example.expected;
+  CHECK(config.model_size == expected.model_size);
+  CHECK(config.model_family == mgpu::model::Family::qwen3);
+  CHECK(config.max_length == expected.max_length);
+  CHECK(config.per_device_train_batch_size == expected.per_device_train_batch_size);
+  CHECK(config.num_train_epochs == expected.num_train_epochs);
+  CHECK(config.learning_rate == expected.learning_rate);
+  CHECK(config.output_dir == expected.output_dir);
+  CHECK(config.max_grad_norm == 1);
+  CHECK(plan_batch(config, example.ranks).per_device == expected.per_device_train_batch_size);
+  CHECK(plan_batch(config, example.ranks).accumulation == 1);
 }
 
 TEST_CASE("MiniOneRec's recipe with its accelerate file is accepted", "[recipe]") {

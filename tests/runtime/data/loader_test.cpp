@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <atomic>
+#include <filesystem>
 #include <map>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "runtime/data/collate.hpp"
@@ -149,15 +152,20 @@ TEST_CASE("a run resumed at a step equals an uninterrupted run", "[loader]") {
   }
 }
 
-TEST_CASE("the same rank gets the same batches bit for bit", "[loader]") {
+TEST_CASE("the same rank gets the same batches bit for bit with any number of threads",
+          "[loader]") {
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, some_lengths(50, 64));
-  const LoaderOptions loading{.rank = 1, .world = 2, .max_items = 3, .end_step = 5};
+  LoaderOptions loading{.rank = 1, .world = 2, .max_items = 3, .end_step = 25};
   const Schedule schedule(dataset.lengths(), all_of(dataset.size()), {.global_batch = 10});
-  Loader first(dataset, schedule, loading), second(dataset, schedule, loading);
+  Loader first(dataset, schedule, loading);
+  loading.threads = GENERATE(0, 1, 2, 7);
+  loading.prefetch_steps = GENERATE(1U, 3U, 20U);
+  Loader second(dataset, schedule, loading);
   while (auto a = first.next()) {
     auto b = second.next();
     REQUIRE(b);
+    REQUIRE(a->step == b->step);
     REQUIRE(a->micro_batches.size() == b->micro_batches.size());
     for (std::size_t m = 0; m < a->micro_batches.size(); ++m) {
       CHECK(a->micro_batches[m].tokens == b->micro_batches[m].tokens);
@@ -165,6 +173,40 @@ TEST_CASE("the same rank gets the same batches bit for bit", "[loader]") {
       CHECK(a->micro_batches[m].starts == b->micro_batches[m].starts);
     }
   }
+  CHECK_FALSE(second.next());
+}
+
+TEST_CASE("a loader has as many threads as requested", "[loader]") {
+  const TempDir dir(TempDir::in_memory());
+  const Dataset dataset = dataset_of(dir, {4, 5, 6, 7});
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+  };
+  const auto before = threads();
+  const int wanted = GENERATE(0, 1, 4);
+  Loader loader(dataset, Schedule(dataset.lengths(), all_of(4), {.global_batch = 1}),
+                {.end_step = 1000000, .threads = wanted});
+  CHECK(loader.next());
+  CHECK(threads() == before + wanted);
+}
+
+TEST_CASE("without threads next() prepares its step itself", "[loader]") {
+  const TempDir dir(TempDir::in_memory());
+  const Dataset dataset = dataset_of(dir, {4, 5, 6, 7});
+  std::vector<std::int64_t> asked;
+  const auto caller = std::this_thread::get_id();
+  bool elsewhere = false;
+  Loader loader(dataset, Schedule(dataset.lengths(), all_of(4), {.global_batch = 1}),
+                {.end_step = 4, .threads = 0, .weights = [&](std::int64_t step) {
+                   asked.push_back(step);
+                   elsewhere = elsewhere || std::this_thread::get_id() != caller;
+                   return std::vector<double>{1};
+                 }});
+  CHECK(asked.empty());
+  CHECK(loader.next()->step == 0);
+  CHECK(loader.next()->step == 1);
+  CHECK(asked == std::vector<std::int64_t>{0, 1});
+  CHECK_FALSE(elsewhere);
 }
 
 TEST_CASE("an evaluation covers every example once over all ranks", "[loader]") {
@@ -185,13 +227,15 @@ TEST_CASE("an evaluation covers every example once over all ranks", "[loader]") 
 }
 
 TEST_CASE("an exception on the loader's thread is thrown by the next() of its step", "[loader]") {
+  const int threads = GENERATE(0, 1, 3);
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, {4, 5, 6, 7});
-  Loader loader(dataset, Schedule(dataset.lengths(), all_of(4), {.global_batch = 1}),
-                {.end_step = 4, .prefetch_steps = 4, .weights = [](std::int64_t step) {
-                   if (step == 2) throw std::runtime_error("no weights for step 2");
-                   return std::vector<double>{1};
-                 }});
+  Loader loader(
+      dataset, Schedule(dataset.lengths(), all_of(4), {.global_batch = 1}),
+      {.end_step = 4, .prefetch_steps = 4, .threads = threads, .weights = [](std::int64_t step) {
+         if (step == 2) throw std::runtime_error("no weights for step 2");
+         return std::vector<double>{1};
+       }});
   CHECK(loader.next());
   CHECK(loader.next());
   CHECK_THROWS_WITH(loader.next(), "no weights for step 2");
@@ -202,12 +246,14 @@ TEST_CASE("a loader that is not read to the end can be destroyed", "[loader]") {
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, some_lengths(100, 64));
   const int read = GENERATE(0, 1, 3);
+  const int threads = GENERATE(0, 1, 3);
   Loader loader(dataset, Schedule(dataset.lengths(), all_of(100), {.global_batch = 1}),
-                {.end_step = 1000000});
+                {.end_step = 1000000, .threads = threads});
   for (int i = 0; i < read; ++i) CHECK(loader.next());
 }
 
 TEST_CASE("weights are requested in order and a bounded number of steps ahead", "[loader]") {
+  const int threads = GENERATE(1, 4);
   const TempDir dir(TempDir::in_memory());
   const Dataset dataset = dataset_of(dir, some_lengths(40, 64));
   std::atomic<std::int64_t> read{0};
@@ -215,7 +261,10 @@ TEST_CASE("weights are requested in order and a bounded number of steps ahead", 
   std::int64_t furthest = 0;
   {
     Loader loader(dataset, Schedule(dataset.lengths(), all_of(40), {.global_batch = 2}),
-                  {.end_step = 20, .prefetch_steps = 3, .weights = [&](std::int64_t step) {
+                  {.end_step = 20,
+                   .prefetch_steps = 3,
+                   .threads = threads,
+                   .weights = [&](std::int64_t step) {
                      asked.push_back(step);
                      furthest = std::max(furthest, step - read.load());
                      return std::vector<double>{1};

@@ -89,10 +89,27 @@ TEST_CASE("only rank 0 shows and writes anything", "[telemetry]") {
   telemetry.step(report_at(10));
   telemetry.evaluation(10, 0.1, {{"loss", 1}});
   telemetry.note("hello");
+  telemetry.status("{}\n");
   telemetry.finish({});
   CHECK(fixture.shown().empty());
   CHECK_FALSE(fs::exists(fixture.dir.path("out")));
   CHECK(telemetry.history().entries().empty());
+}
+
+TEST_CASE("the status is replaced as a whole, and a failure is reported once", "[telemetry]") {
+  TelemetryFixture fixture;
+  const auto path = fixture.file("training_status.json");
+  Telemetry telemetry(fixture.options());
+  telemetry.status("{\"step\": 10}\n");
+  telemetry.status("{}\n");
+  CHECK(read_text(path) == "{}\n");
+  fs::remove(path);
+  fs::create_directory(path);
+  telemetry.status("{}\n");
+  telemetry.status("{}\n");
+  const auto shown = fixture.shown();
+  CHECK(shown.find("training_status.json") != shown.npos);
+  CHECK(std::count(shown.begin(), shown.end(), '\n') == 1);
 }
 
 TEST_CASE("a resumed run appends to the files and drops the steps that are trained again",
