@@ -18,13 +18,14 @@ std::string_view without_blanks_and_quotes(std::string_view text) {
 }
 
 bool hits(const CompletionView& s, const std::string& reward) {
-  for (const auto* column : {"solution", "target", "answer", "label"}) {
+  for (const auto* column : {"solution", "target", "answer", "label", "completion"}) {
     const auto found = s.row->find(column);
     if (found == s.row->end() || !found->is_string()) continue;
     return without_blanks_and_quotes(s.completion) ==
            without_blanks_and_quotes(found->get_ref<const std::string&>());
   }
-  throw RewardError(reward, "the dataset has no text column solution, target, answer or label");
+  throw RewardError(reward,
+                    "the dataset has no text column solution, target, answer, label or completion");
 }
 
 class Ranking : public Reward {

@@ -87,7 +87,11 @@ std::vector<KeySpec> grpo_keys() {
             "models",
             {"reward_functions", "rewards"}),
       any("reward_weights", "1 for each", "weight of each reward"),
-      text("reward_type", "", "not supported: name rule or ranking in reward_funcs"),
+      text("reward_type", "",
+           "MiniOneRec's name for reward_funcs: rule, ranking (rule and ndcg_rule) or "
+           "ranking_only (ndcg_rule), with the settings of its loss, see "
+           "[rewards.md](rewards.md#recommendations)"),
+      text("cf_path", "", "no effect: reward_type: sasrec is not supported"),
       whole("num_generations", between(2, 1e6), "8",
             "completions per prompt (the group size); at least 2",
             {"group_size", "num_generations_per_prompt"}),
@@ -130,6 +134,9 @@ std::vector<KeySpec> grpo_keys() {
             "completions per generation over all ranks"),
       one_of("loss_type", loss_types(), "dapo",
              "loss, see [grpo.md](grpo.md#losses); with task sft only nll"),
+      flag("dapo", "false", "MiniOneRec's name for loss_type: dapo"),
+      flag("gspo", "false",
+           "MiniOneRec's name for importance_sampling_level: sequence and loss_type: grpo"),
       one_of("loss_normalization", loss_normalizations(), "window",
              "divisor of dapo, cispo and vespo: window: the tokens of the step; trl: as in TRL, of "
              "the generation"),
@@ -142,6 +149,7 @@ std::vector<KeySpec> grpo_keys() {
              "order in which several rewards are summed and normalized"),
       flag("mask_truncated_completions", "false",
            "excludes completions that were cut at max_completion_length from the loss"),
+      flag("mask_all_zero", "false", "no effect, as in MiniOneRec"),
       flag("sync_ref_model", "false", "moves the reference model towards the policy"),
       number("ref_model_mixup_alpha", between(0, 1), "0.6",
              "share of the policy in each update of the reference model"),

@@ -207,7 +207,6 @@ void unsupported_rule(Reading& reading) {
        "completions are used for training only when they are new; leave it out"},
       {"vllm_structured_outputs_regex",
        "the built-in engine cannot restrict completions; leave it out, or use a vLLM server"},
-      {"reward_type", "name rewards in reward_funcs, such as rule or ranking"},
       {"max_tool_calling_iterations", "completions call no tools; leave it out"},
   };
   const auto refuse = [&](const Unsupported& entry) {
