@@ -45,6 +45,8 @@ Engine::Counts& Engine::Counts::operator+=(const Counts& other) {
 std::vector<std::vector<Completion>> Engine::generate(const std::vector<Request>& requests,
                                                       const GenerationSettings& settings,
                                                       const RequestFinished& finished) {
+  if (settings.allowed != nullptr || settings.beams.count > 0)
+    throw std::logic_error("the engine does not support this yet");
   Work work{.requests = requests,
             .settings = settings,
             .finished = finished,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/kernels/sampling.hpp"
+#include "runtime/rollout/allowed_sequences.hpp"
 #include "runtime/rollout/page_pool.hpp"
 #include "runtime/rollout/paged_model.hpp"
 
@@ -26,6 +27,18 @@ struct Completion {
   std::vector<std::int32_t> tokens;  // including the stop token
   std::vector<float> log_probs;      // of each token, from softmax(logits / temperature)
   StopReason stop_reason = StopReason::length;
+  float score = 0;  // of a beam: the sum of log_probs / number of tokens ^ length_penalty
+};
+
+// Beam search. Its result is that of transformers' generate() with num_beams = count and without
+// sampling; then `sampling` and the seeds have no effect, except that log-probs are those at the
+// temperature.
+struct BeamSettings {
+  enum class EarlyStopping { no, yes, never };
+
+  std::int64_t count = 0;  // 0: completions are sampled
+  double length_penalty = 1;
+  EarlyStopping early_stopping = EarlyStopping::no;
 };
 
 struct GenerationSettings {
@@ -34,6 +47,10 @@ struct GenerationSettings {
   std::int64_t max_tokens = 512;
   std::vector<std::int32_t> stop_tokens;
   std::vector<std::string> stop_texts;
+  // Nothing else is generated. Its end token must be a stop token. Null: every token is allowed.
+  const AllowedSequences* allowed = nullptr;
+  // A request has at most `count` seeds; it gets as many completions, the best beams first.
+  BeamSettings beams;
   // Decodes tokens; required for stop_texts.
   std::function<std::string(std::span<const std::int32_t>)> text_of;
   // Called before every burst of decoding steps; true ends generation. Empty: nothing does.
