@@ -88,9 +88,13 @@ std::vector<KeySpec> grpo_keys() {
             {"reward_functions", "rewards"}),
       any("reward_weights", "1 for each", "weight of each reward"),
       text("reward_type", "",
-           "MiniOneRec's name for reward_funcs: rule, ranking (rule and ndcg_rule) or "
-           "ranking_only (ndcg_rule), with the settings of its loss, see "
+           "MiniOneRec's name for reward_funcs: rule, ranking (rule and ndcg_rule), ranking_only "
+           "(ndcg_rule) or semantic, with the settings of its loss, see "
            "[rewards.md](rewards.md#recommendations)"),
+      text("info_file", "",
+           "items that completions may name, nothing else is generated: lines \"name <tab> title "
+           "<tab> id\", or .json; see [grpo.md](grpo.md#recommenders)"),
+      text("ada_path", "", "embeddings of the items of info_file for the reward semantic: .npy"),
       text("cf_path", "", "no effect: reward_type: sasrec is not supported"),
       whole("num_generations", between(2, 1e6), "8",
             "completions per prompt (the group size); at least 2",
@@ -125,7 +129,17 @@ std::vector<KeySpec> grpo_keys() {
       number("repetition_penalty", "1", "above 1: makes tokens that already occurred less likely"),
       any("generation_kwargs", "",
           "more sampling options: {stop: [TEXT, ...]}; with a server, any of its request fields"),
-      flag("beam_search", "false", "not supported: completions are sampled"),
+      flag("beam_search", "false",
+           "completions are the num_generations best beams, the best first, instead of samples"),
+      flag("dynamic_sampling", "false",
+           "samples half more completions of each prompt, and keeps hits and different ones"),
+      flag("add_gt", "false",
+           "replaces the last completion of each group by the item to find; requires info_file"),
+      flag("sample_train", "false",
+           "leaves a fifth of the training rows out if model_name_or_path contains sft"),
+      flag("test_during_training", "false",
+           "evaluates with test_beam beams of each row, also after the last step: HR@k, NDCG@k"),
+      whole("test_beam", between(1, 1e6), "20", "beams of such an evaluation; at most all items"),
       whole("num_iterations", between(1, 1e6), "1",
             "number of training passes over each generation", {"gspo_epochs", "grpo_epochs"}),
       whole("steps_per_generation", between(1, 1e6), "same as gradient_accumulation_steps",

@@ -54,6 +54,7 @@ std::vector<std::string> functions_of(const std::string& type) {
   if (type == "rule") return {"rule"};
   if (type == "ranking") return {"rule", "ndcg_rule"};
   if (type == "ranking_only") return {"ndcg_rule"};
+  if (type == "semantic") return {"semantic"};
   return {};
 }
 
@@ -100,11 +101,12 @@ void reward_type_rule(Reading& reading) {
   if (type == "sasrec")
     return reading.error(setting,
                          "sasrec scores with a SASRec model, which is not supported; use rule, "
-                         "ranking or ranking_only");
+                         "ranking, ranking_only or semantic");
   const auto functions = functions_of(type);
   if (functions.empty())
-    return reading.error(setting, fmt::format("need rule, ranking or ranking_only, not {}",
-                                              rendezvous::shown(type, 32)));
+    return reading.error(setting,
+                         fmt::format("need rule, ranking, ranking_only or semantic, not {}",
+                                     rendezvous::shown(type, 32)));
   imply(reading, setting, "reward_funcs", list_node(functions));
   reading.note(setting,
                fmt::format("means reward_funcs: {}{}{}", shown_words(functions),
@@ -112,10 +114,83 @@ void reward_type_rule(Reading& reading) {
                            imply_default(reading, setting, "use_bias_correction_kl", "false")));
 }
 
+bool is_set(Reading& reading, const char* key) {
+  const auto* setting = reading.find(key);
+  return setting && !setting->value.text.empty();
+}
+
+bool rewards_similarity(Reading& reading) {
+  const auto* functions = reading.find("reward_funcs");
+  if (!functions) return false;
+  const auto& value = functions->value;
+  return value.text == "semantic" ||
+         std::ranges::any_of(value.items, [](const auto& one) { return one.text == "semantic"; });
+}
+
+void items_rule(Reading& reading) {
+  const auto require = [&](const Setting& by, const char* key, const char* why) {
+    if (!is_set(reading, key)) reading.error(by, fmt::format("requires {}: {}", key, why));
+  };
+  if (is_on(reading, "add_gt"))
+    require(*reading.find("add_gt"), "info_file", "the item that is added is one of them");
+  if (rewards_similarity(reading)) {
+    const auto by = *reading.find("reward_funcs");
+    require(by, "info_file", "semantic compares these items");
+    require(by, "ada_path", "semantic compares the embeddings in it");
+  } else if (is_set(reading, "ada_path")) {
+    reading.note(*reading.find("ada_path"), "has no effect: no reward is semantic");
+  }
+}
+
+// Beams and items are those of the built-in engine.
+void decoding_rule(Reading& reading) {
+  const auto* mode = reading.find("vllm_mode");
+  const bool server = is_on(reading, "use_vllm") && mode && mode->value.text == "server";
+  const bool beams = is_on(reading, "beam_search");
+  const bool tests = is_on(reading, "test_during_training");
+  const auto refuse = [&](bool set, const char* key) {
+    if (server && set)
+      reading.error(*reading.find(key),
+                    "is not supported with a vLLM server; leave use_vllm out, so that the "
+                    "built-in engine generates");
+  };
+  refuse(beams, "beam_search");
+  refuse(tests, "test_during_training");
+  refuse(is_set(reading, "info_file"), "info_file");
+  const auto no_effect = [&](bool so, const char* key, const char* why) {
+    if (so && reading.find(key)) reading.note(*reading.find(key), why);
+  };
+  no_effect(beams && is_on(reading, "dynamic_sampling"), "dynamic_sampling",
+            "has no effect: beam_search has as many beams as completions, and all differ");
+  for (const char* key : {"top_k", "top_p", "min_p"})
+    no_effect(beams, key, "has no effect on beams");
+  if (const auto* penalty = reading.find("repetition_penalty");
+      penalty && beams && penalty->value.text != "1" && penalty->value.text != "1.0")
+    reading.error(*penalty, "is not supported with beam_search; leave one of them out");
+  no_effect(!tests, "test_beam", "has no effect without test_during_training: true");
+  no_effect(tests, "num_generations_eval", "has no effect: test_during_training has test_beam");
+}
+
+void evaluation_rows_rule(Reading& reading) {
+  if (!is_on(reading, "test_during_training")) return;
+  for (const char* key : {"eval_dataset", "val_set_size", "train_split"})
+    if (reading.find(key)) return;
+  reading.error(*reading.find("test_during_training"),
+                "requires evaluation data; set eval_dataset or val_set_size");
+}
+
+void sample_train_rule(Reading& reading) {
+  if (!is_on(reading, "sample_train")) return;
+  const auto* model = reading.find("model_name_or_path");
+  if (model && model->value.text.find("sft") == std::string::npos)
+    reading.note(*reading.find("sample_train"),
+                 "has no effect, as in MiniOneRec: the model's name does not contain sft");
+}
+
 }  // namespace
 
 void recommendation_names(Reading& reading) {
-  if (!reading.find("reward_type")) return;
+  if (!reading.find("reward_type") && !reading.find("info_file")) return;
   for (auto& setting : reading.settings) {
     if (setting.written != "train_batch_size") continue;
     setting.key = find_key("per_device_train_batch_size");
@@ -127,6 +202,10 @@ void recommendation_rules(Reading& reading) {
   row_keys_rule(reading);
   loss_flags_rule(reading);
   reward_type_rule(reading);
+  items_rule(reading);
+  decoding_rule(reading);
+  evaluation_rows_rule(reading);
+  sample_train_rule(reading);
   if (is_on(reading, "mask_all_zero"))
     reading.note(*reading.find("mask_all_zero"), "has no effect, as in MiniOneRec");
   if (const auto* path = reading.find("cf_path"); path && !path->value.text.empty())

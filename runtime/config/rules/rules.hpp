@@ -11,7 +11,7 @@ namespace mgpu::train {
 void decide_task(Reading& reading);
 
 // Gives MiniOneRec's keys that have another meaning elsewhere the meaning of MiniOneRec, in a recipe
-// that has its reward_type. Requires: called before merge_repetitions.
+// that has its reward_type or info_file. Requires: called before merge_repetitions.
 void recommendation_names(Reading& reading);
 
 // Replaces MiniOneRec's keys for reward functions and losses by ours. Requires: called before

@@ -39,9 +39,12 @@ TEST_CASE("a reward_type names reward functions and the loss of MiniOneRec", "[r
     const char* type;
     const char* functions;
   };
-  const auto [type, functions] = GENERATE(values<Case>(
-      {{"rule", "[rule]"}, {"ranking", "[rule, ndcg_rule]"}, {"ranking_only", "[ndcg_rule]"}}));
-  const auto config = recommender("reward_type: " + std::string(type));
+  const auto [type, functions] = GENERATE(values<Case>({{"rule", "[rule]"},
+                                                        {"ranking", "[rule, ndcg_rule]"},
+                                                        {"ranking_only", "[ndcg_rule]"},
+                                                        {"semantic", "[semantic]"}}));
+  const auto config =
+      recommender("reward_type: " + std::string(type) + "\ninfo_file: i\nada_path: e.npy\n");
   CHECK(config.task == Task::grpo);
   CHECK(config.grpo.at("reward_funcs") == functions);
   CHECK(config.grpo.at("loss_type") == "grpo");
@@ -84,6 +87,25 @@ TEST_CASE("MiniOneRec's keys that make rows are noted", "[recommendation]") {
                  "mask_all_zero: has no effect, as in MiniOneRec"));
 }
 
+TEST_CASE("MiniOneRec's keys without effect are noted", "[recommendation]") {
+  struct Case {
+    const char* keys;
+    const char* note;
+  };
+  const auto [keys, note] = GENERATE(values<Case>({
+      {"beam_search: True\ndynamic_sampling: True\n", "dynamic_sampling: has no effect"},
+      {"beam_search: True\ntop_k: 50\n", "top_k: has no effect on beams"},
+      {"test_beam: 50\n", "test_beam: has no effect without test_during_training: true"},
+      {"ada_path: e.npy\n", "ada_path: has no effect: no reward is semantic"},
+      {"cf_path: c\n", "cf_path: has no effect: reward_type: sasrec is not supported"},
+      {"sample_train: True\n", "sample_train: has no effect, as in MiniOneRec"},
+      {"eval_file: e.jsonl\ntest_during_training: True\nnum_generations_eval: 4\n",
+       "num_generations_eval: has no effect"},
+  }));
+  CAPTURE(keys);
+  CHECK(has_note(recommender("reward_type: rule\n" + std::string(keys)), note));
+}
+
 TEST_CASE("contradictions between MiniOneRec's keys are refused", "[recommendation]") {
   struct Case {
     const char* keys;
@@ -94,11 +116,24 @@ TEST_CASE("contradictions between MiniOneRec's keys are refused", "[recommendati
        "job.yaml:4: reward_type: means the same as reward_funcs (job.yaml:5); keep one"},
       {"reward_type: sasrec\n",
        "job.yaml:4: reward_type: sasrec scores with a SASRec model, which is not supported"},
-      {"reward_type: ruel\n", "job.yaml:4: reward_type: need rule, ranking or ranking_only"},
+      {"reward_type: ruel\n",
+       "job.yaml:4: reward_type: need rule, ranking, ranking_only or semantic"},
       {"reward_type: rule\ndapo: true\ngspo: true\n",
        "job.yaml:6: gspo: contradicts dapo (job.yaml:5); keep one"},
       {"reward_type: rule\ndapo: true\nloss_type: grpo\n",
        "job.yaml:6: loss_type: contradicts dapo (job.yaml:5), which means loss_type: dapo"},
+      {"reward_type: semantic\ninfo_file: i\n",
+       "job.yaml:4: reward_type: requires ada_path: semantic compares the embeddings in it"},
+      {"reward_type: rule\nadd_gt: true\n", "job.yaml:5: add_gt: requires info_file"},
+      {"reward_type: rule\nbeam_search: true\nuse_vllm: true\nvllm_mode: server\n",
+       "job.yaml:5: beam_search: is not supported with a vLLM server"},
+      {"reward_type: rule\ninfo_file: i\nuse_vllm: true\nvllm_mode: server\n",
+       "job.yaml:5: info_file: is not supported with a vLLM server"},
+      {"reward_type: rule\nbeam_search: true\nrepetition_penalty: 1.2\n",
+       "job.yaml:6: repetition_penalty: is not supported with beam_search"},
+      {"reward_type: rule\ntest_during_training: true\n",
+       "job.yaml:5: test_during_training: requires evaluation data"},
+      {"reward_type: rule\ntest_beam: 0\n", "job.yaml:5: test_beam: need"},
       {"reward_type: rule\ndapo: perhaps\n", "job.yaml:5: dapo: need"},
       {"reward_type: rule\nper_device_train_batch_size: 2\ntrain_batch_size: 4\n",
        "job.yaml:6: train_batch_size: means the same as per_device_train_batch_size"},
