@@ -7,12 +7,14 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/seeds.hpp"
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
+#include "runtime/commands/allowed_file.hpp"
 #include "runtime/commands/collect_rows.hpp"
 #include "runtime/commands/commands.hpp"
 #include "runtime/commands/loaded_model.hpp"
@@ -99,6 +101,15 @@ std::vector<PromptRow> read_prompts(const train::GenerateCommand& command,
   return rows;
 }
 
+std::optional<rollout::AllowedSequences> allowed_by(const train::GenerateCommand& command,
+                                                    const data::TextEncoder& encoder,
+                                                    const model::ModelConfig& model) {
+  if (command.allowed.empty()) return std::nullopt;
+  if (model.eos_token_ids.empty())
+    throw std::runtime_error("--allowed: the model has no eos_token_id, so completions cannot end");
+  return read_allowed(command.allowed, encoder, model.eos_token_ids.front());
+}
+
 // A part of a character would end completions within characters.
 void check_stops(const std::vector<std::string>& stops) {
   for (const auto& stop : stops) {
@@ -107,14 +118,23 @@ void check_stops(const std::vector<std::string>& stops) {
   }
 }
 
+rollout::BeamSettings::EarlyStopping early_stopping_of(const std::string& word) {
+  using enum rollout::BeamSettings::EarlyStopping;
+  return word == "yes" ? yes : word == "never" ? never : no;
+}
+
 rollout::GenerationSettings generation_settings(const train::GenerateCommand& command,
-                                                const train::ModelSource& source) {
+                                                const train::ModelSource& source,
+                                                const rollout::AllowedSequences* allowed) {
   rollout::GenerationSettings settings;
   settings.sampling = {command.temperature, command.top_k, command.top_p, command.min_p};
   settings.repetition_penalty = command.repetition_penalty;
   settings.max_tokens = command.max_new_tokens;
   settings.stop_tokens = source.config.eos_token_ids;
   settings.stop_texts = command.stop;
+  settings.allowed = allowed;
+  settings.beams = {command.beams, command.length_penalty,
+                    early_stopping_of(command.early_stopping)};
   settings.text_of = [&](std::span<const std::int32_t> ids) {
     return source.tokenizer.decode(ids, true);
   };
@@ -158,6 +178,7 @@ Json with_completions(Json row, const std::vector<rollout::Completion>& completi
   put("completion_ids", [](const auto& one) { return Json(one.tokens); });
   put("log_probs", [](const auto& one) { return Json(one.log_probs); });
   put("ended", [](const auto& one) { return Json(name_of(one.stop_reason)); });
+  if (command.beams > 0) put("score", [](const auto& one) { return Json(one.score); });
   return row;
 }
 
@@ -208,7 +229,9 @@ rollout::EngineOptions engine_options(const std::vector<PromptRow>& rows,
       .sequences = command.sequences > 0 ? command.sequences : (gpu ? kSequencesOnGpu : kSequences),
       .longest = static_cast<std::int64_t>(longest) + command.max_new_tokens,
       .burst = gpu ? kGpuBurst : 1};
-  const auto all = static_cast<std::int64_t>(rows.size()) * command.samples;
+  const auto of_prompt = std::max(command.samples, command.beams);  // the beams are concurrent
+  const auto all = static_cast<std::int64_t>(rows.size()) * of_prompt;
+  options.sequences = std::max(options.sequences, command.beams);
   options.sequences = limit_to_memory(std::clamp<std::int64_t>(all, 1, options.sequences),
                                       options.longest, config, model);
   return options;
@@ -241,8 +264,9 @@ std::string summary_of(const rollout::Engine::Counts& mine, comm::Comm& comm) {
 // writes all of them to `out` in order.
 void write_completions(const std::vector<PromptRow>& rows, LoadedModel& model,
                        const rollout::ModelOptions& options, const train::GenerateCommand& command,
-                       comm::Comm& comm, std::ostream& out) {
-  const auto settings = generation_settings(command, model.source);
+                       const rollout::AllowedSequences* allowed, comm::Comm& comm,
+                       std::ostream& out) {
+  const auto settings = generation_settings(command, model.source, allowed);
   rollout::Engine engine(model.source.config,
                          engine_options(rows, model.source.config, options, command),
                          *model.shards);
@@ -303,6 +327,7 @@ int generate(const train::GenerateCommand& command) {
   options.adapter_scale = model.adapter_scale;
   const data::TextEncoder encoder(model.source.tokenizer, model.source.chat_template);
   const auto rows = read_prompts(command, encoder, model.source.config);
+  const auto allowed = allowed_by(command, encoder, model.source.config);
   const auto comm = join(contract);
   std::ofstream file;
   if (!command.output.empty() && contract.rank == 0) {
@@ -310,7 +335,7 @@ int generate(const train::GenerateCommand& command) {
     if (!file) throw std::runtime_error("cannot write " + command.output);
   }
   std::ostream& out = command.output.empty() ? std::cout : file;
-  write_completions(rows, model, options, command, *comm, out);
+  write_completions(rows, model, options, command, allowed ? &*allowed : nullptr, *comm, out);
   comm->close();
   return 0;
 }

@@ -25,17 +25,17 @@ check and plan:
       --gpus N             assume N GPUs [check: derived from the recipe, plan: visible GPUs]
       --gpu-memory AMOUNT  plan: assume this memory per GPU, such as 32GB [visible GPU]
 generate:
-      --prompt TEXT        complete this prompt, or
-      --input FILE         the prompt of each row of a JSONL file
-      --adapter DIR        apply this LoRA adapter
-      --max-new-tokens N   maximum tokens per completion [256]
+      --prompt TEXT, --input FILE          complete this, or the prompt of each row of a JSONL file
+      --adapter DIR, --max-new-tokens N    LoRA adapter; maximum tokens per completion [256]
       --temperature T      0 always takes the most likely token [1]
       --top-p P, --top-k K, --min-p P      sample from the most likely tokens only [1, 0: all, 0]
       --repetition-penalty X               above 1: make repeated tokens less likely [1]
       --stop TEXT          end a completion at this text; repeatable
+      --allowed FILE       generate only these: a JSON string or a list of token ids per line
       --samples N, --seed N                completions per prompt [1], sampling seed [42]
-      --raw                use the prompt as it is, without the chat template
-      --details            add token ids, log-probabilities and why each completion ended
+      --beams N            search N beams instead of sampling; the best are the completions
+      --length-penalty X, --early-stopping no|yes|never    of the beam search [1, no]
+      --raw, --details     no chat template; add token ids, log-probabilities and why it ended
       --sequences N        completions to generate concurrently [chosen automatically]
 init, generate, score:
   -o, --output FILE        write to this file [stdout]

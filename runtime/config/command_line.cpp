@@ -209,6 +209,11 @@ Command parse_generate(std::vector<std::string> words) {
   app.add_option("--min-p", generate.min_p)->check(number(0.0, 1.0));
   app.add_option("--repetition-penalty", generate.repetition_penalty)->check(number(1e-3, 1e3));
   app.add_option("--stop", generate.stop)->allow_extra_args(false);
+  app.add_option("--allowed", generate.allowed);
+  app.add_option("--beams", generate.beams)->check(whole(1, 1 << 16));
+  app.add_option("--length-penalty", generate.length_penalty)->check(number(-10.0, 10.0));
+  app.add_option("--early-stopping", generate.early_stopping)
+      ->check(CLI::IsMember({"no", "yes", "never"}));
   app.add_option("--samples", generate.samples)->check(whole(1, 1 << 16));
   app.add_option("--sequences", generate.sequences)->check(whole(1, 1 << 16));
   app.add_option("--seed", generate.seed)->check(whole(0, UINT64_MAX));
@@ -217,6 +222,11 @@ Command parse_generate(std::vector<std::string> words) {
   parse_all(app, std::move(words));
   if (prompt->count() + input->count() == 0)
     throw UsageError("generate: need --prompt TEXT or --input FILE.jsonl");
+  if (generate.beams > 0 && generate.samples > generate.beams)
+    throw UsageError(
+        fmt::format("--samples {} exceeds --beams {}", generate.samples, generate.beams));
+  if (generate.beams > 0 && generate.repetition_penalty != 1)
+    throw UsageError("--repetition-penalty has no effect on --beams; leave one of them out");
   return generate;
 }
 

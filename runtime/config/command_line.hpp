@@ -60,6 +60,10 @@ struct GenerateCommand {
   double min_p = 0;
   double repetition_penalty = 1;
   std::vector<std::string> stop;
+  std::string allowed;     // a file with the only completions; empty: all are allowed
+  std::int64_t beams = 0;  // 0: completions are sampled
+  double length_penalty = 1;
+  std::string early_stopping = "no";
   std::int64_t samples = 1;    // completions per prompt
   std::int64_t sequences = 0;  // generated concurrently; 0: chosen automatically
   std::uint64_t seed = 42;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <unordered_set>
 
 namespace mgpu::rollout {
 namespace {
@@ -71,11 +72,11 @@ AllowedSequences::AllowedSequences(std::span<const Tokens> sequences, std::int32
   }
   edges_.push_back(static_cast<Node>(tokens_.size()));
   std::ranges::sort(repetitions_, {}, &Repetition::sequence);
-  vocabulary_ = tokens_;
+  std::unordered_set<std::int32_t> different;
+  for (const auto token : tokens_) different.insert(token);
+  different.erase(end_token);
+  vocabulary_.assign(different.begin(), different.end());
   std::ranges::sort(vocabulary_);
-  const auto surplus = std::ranges::unique(vocabulary_);
-  vocabulary_.erase(surplus.begin(), surplus.end());
-  std::erase(vocabulary_, end_token);
 }
 
 AllowedSequences::Node AllowedSequences::after(Node node, std::int32_t token) const {

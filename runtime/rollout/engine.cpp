@@ -8,12 +8,11 @@
 #include <utility>
 
 #include "runtime/profiling/range.hpp"
+#include "runtime/rollout/beam_search.hpp"
 #include "runtime/rollout/engine_work.hpp"
 
 namespace mgpu::rollout {
 namespace {
-
-constexpr std::size_t kSpecialTokens = 8;  // that may lie within a stop text and have no text
 
 // Includes page 0, which is never allocated.
 std::int64_t all_pages(const EngineOptions& options) {
@@ -45,25 +44,23 @@ Engine::Counts& Engine::Counts::operator+=(const Counts& other) {
 std::vector<std::vector<Completion>> Engine::generate(const std::vector<Request>& requests,
                                                       const GenerationSettings& settings,
                                                       const RequestFinished& finished) {
-  if (settings.allowed != nullptr || settings.beams.count > 0)
-    throw std::logic_error("the engine does not support this yet");
+  check_settings(settings, config_.vocab_size);
+  check_requests(requests, settings);
+  counts_ = {};
+  if (settings.beams.count > 0)
+    return BeamSearch({options_, model_, pool_, counts_}, requests, settings).run(finished);
   Work work{.requests = requests,
             .settings = settings,
             .finished = finished,
+            // Which tokens are allowed next is decided on the host.
+            .burst = settings.allowed == nullptr ? options_.burst : 1,
             .recordings = ops::Recording::Store(options_.model.device)};
   work.completions.resize(requests.size());
   for (std::size_t p = 0; p < requests.size(); ++p) {
-    const auto size = static_cast<std::int64_t>(requests[p].tokens.size());
-    if (size == 0) throw std::runtime_error(fmt::format("prompt {} is empty", p));
-    if (size + settings.max_tokens > options_.longest)
-      throw std::runtime_error(fmt::format(
-          "prompt {} has {} tokens; with a completion of {} that exceeds the maximum of {}", p,
-          size, settings.max_tokens, options_.longest));
     work.completions[p].resize(requests[p].seeds.size());
     work.unfinished.push_back(requests[p].seeds.size());
     for (std::size_t i = 0; i < requests[p].seeds.size(); ++i) work.waiting.emplace_back(p, i);
   }
-  counts_ = {};
   while (true) {
     if (settings.cancelled && settings.cancelled()) {
       release_pages(work);
@@ -79,6 +76,22 @@ std::vector<std::vector<Completion>> Engine::generate(const std::vector<Request>
         std::chrono::duration<double>(std::chrono::steady_clock::now() - middle).count();
   }
   return std::move(work.completions);
+}
+
+void Engine::check_requests(const std::vector<Request>& requests,
+                            const GenerationSettings& settings) const {
+  for (std::size_t p = 0; p < requests.size(); ++p) {
+    const auto size = static_cast<std::int64_t>(requests[p].tokens.size());
+    if (size == 0) throw std::runtime_error(fmt::format("prompt {} is empty", p));
+    if (size + settings.max_tokens > options_.longest)
+      throw std::runtime_error(fmt::format(
+          "prompt {} has {} tokens; with a completion of {} that exceeds the maximum of {}", p,
+          size, settings.max_tokens, options_.longest));
+    const auto completions = static_cast<std::int64_t>(requests[p].seeds.size());
+    if (settings.beams.count > 0 && completions > settings.beams.count)
+      throw std::runtime_error(fmt::format("prompt {}: {} completions are requested of {} beams", p,
+                                           completions, settings.beams.count));
+  }
 }
 
 // Pages of a completion, without those that it shares with others.
@@ -177,21 +190,11 @@ bool Engine::append_token(Work& work, Sequence& sequence, std::int32_t token,
   auto& made = sequence.completion;
   made.tokens.push_back(token);
   made.log_probs.push_back(log_prob);
-  const auto& settings = work.settings;
-  const auto& stops = settings.stop_tokens;
-  if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
-    made.stop_reason = StopReason::stop_token;
-    return true;
-  }
-  for (const auto& stop : settings.stop_texts) {
-    // Every token except special ones has at least one byte of text.
-    const auto tail = std::min(made.tokens.size(), stop.size() + kSpecialTokens);
-    const auto text = settings.text_of(std::span(made.tokens).last(tail));
-    if (text.find(stop) == std::string::npos) continue;
-    made.stop_reason = StopReason::stop_text;
-    return true;
-  }
-  return static_cast<std::int64_t>(made.tokens.size()) >= settings.max_tokens;
+  if (work.settings.allowed != nullptr)
+    sequence.node = work.settings.allowed->after(sequence.node, token);
+  const auto reason = stop_reason(made.tokens, work.settings);
+  if (reason) made.stop_reason = *reason;
+  return reason.has_value();
 }
 
 // Takes the finished completion; the sequence in the last slot moves into its slot.

@@ -3,12 +3,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <span>
-#include <string>
 #include <vector>
 
-#include "runtime/kernels/sampling.hpp"
-#include "runtime/rollout/allowed_sequences.hpp"
+#include "runtime/rollout/generation_settings.hpp"
 #include "runtime/rollout/page_pool.hpp"
 #include "runtime/rollout/paged_model.hpp"
 
@@ -19,42 +16,6 @@ namespace mgpu::rollout {
 struct Request {
   std::vector<std::int32_t> tokens;  // at least one
   std::vector<std::uint64_t> seeds;
-};
-
-enum class StopReason { stop_token, stop_text, length };
-
-struct Completion {
-  std::vector<std::int32_t> tokens;  // including the stop token
-  std::vector<float> log_probs;      // of each token, from softmax(logits / temperature)
-  StopReason stop_reason = StopReason::length;
-  float score = 0;  // of a beam: the sum of log_probs / number of tokens ^ length_penalty
-};
-
-// Beam search. Its result is that of transformers' generate() with num_beams = count and without
-// sampling; then `sampling` and the seeds have no effect, except that log-probs are those at the
-// temperature.
-struct BeamSettings {
-  enum class EarlyStopping { no, yes, never };
-
-  std::int64_t count = 0;  // 0: completions are sampled
-  double length_penalty = 1;
-  EarlyStopping early_stopping = EarlyStopping::no;
-};
-
-struct GenerationSettings {
-  ops::Sampling sampling;
-  double repetition_penalty = 1;  // of earlier tokens, as in transformers
-  std::int64_t max_tokens = 512;
-  std::vector<std::int32_t> stop_tokens;
-  std::vector<std::string> stop_texts;
-  // Nothing else is generated. Its end token must be a stop token. Null: every token is allowed.
-  const AllowedSequences* allowed = nullptr;
-  // A request has at most `count` seeds; it gets as many completions, the best beams first.
-  BeamSettings beams;
-  // Decodes tokens; required for stop_texts.
-  std::function<std::string(std::span<const std::int32_t>)> text_of;
-  // Called before every burst of decoding steps; true ends generation. Empty: nothing does.
-  std::function<bool()> cancelled = {};
 };
 
 // Called with the number of a request and all of its completions as soon as the last one is
@@ -79,8 +40,9 @@ class Engine {
   ~Engine();
 
   // Returns completions in the order of the requests and their seeds, or nothing if the settings'
-  // `cancelled` returned true. Throws std::runtime_error for a prompt that is too long and for
-  // logits without a finite softmax.
+  // `cancelled` returned true. Throws std::runtime_error for a prompt that is too long, for logits
+  // without a finite softmax, for settings that check_settings() rejects, and if there are fewer
+  // beams than seeds.
   std::vector<std::vector<Completion>> generate(const std::vector<Request>& requests,
                                                 const GenerationSettings& settings,
                                                 const RequestFinished& finished = {});
@@ -112,8 +74,12 @@ class Engine {
   bool append_token(Work& work, Sequence& sequence, std::int32_t token, float log_prob) const;
   void finish_sequence(Work& work, std::size_t slot);
   void release_pages(const Work& work);
+  void check_requests(const std::vector<Request>& requests,
+                      const GenerationSettings& settings) const;
   void mark_seen(const Work& work, std::size_t first, const Tensor& seen) const;
-  void draw(const Work& work, const Tensor& logits, const Tensor& seen,
+  void mark_forbidden(const Work& work, std::size_t first, const Tensor& forbidden) const;
+  struct Masks;  // of a step's tokens
+  void draw(const Work& work, const Tensor& logits, const Masks& masks,
             const ops::Draw& draw) const;
   std::int64_t pages_for(std::size_t prompt_tokens, const GenerationSettings& settings) const;
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "runtime/kernels/ops.hpp"
 #include "runtime/profiling/range.hpp"
@@ -38,11 +39,14 @@ void Engine::sample_first_tokens(Work& work, std::size_t first) {
   const ops::Draw first_draw{to_tensor(seeds, device), at::zeros({count}, where.dtype(at::kInt)),
                              at::empty({count}, where.dtype(at::kInt)),
                              at::empty({count}, where.dtype(at::kFloat))};
-  Tensor seen;
+  Masks masks;
   if (work.settings.repetition_penalty != 1)
-    seen = at::empty({count, config_.vocab_size}, where.dtype(at::kBool));
-  mark_seen(work, first, seen);
-  draw(work, at::stack(rows), seen, first_draw);
+    masks.seen = at::empty({count, config_.vocab_size}, where.dtype(at::kBool));
+  if (work.settings.allowed != nullptr)
+    masks.forbidden = at::empty({count, config_.vocab_size}, where.dtype(at::kBool));
+  mark_seen(work, first, masks.seen);
+  mark_forbidden(work, first, masks.forbidden);
+  draw(work, at::stack(rows), masks, first_draw);
   std::erase_if(work.groups, [&](const auto& item) {
     if (item.second.unstarted > 0) return false;
     for (const auto page : item.second.pages) pool_.release(page);
@@ -72,14 +76,36 @@ void Engine::mark_seen(const Work& work, std::size_t first, const Tensor& seen) 
   seen.view({-1}).index_fill_(0, to_tensor(places, options_.model.device), 1);
 }
 
-// The log-probabilities are those of the model, even if a penalty changed the sampling.
-void Engine::draw(const Work& work, const Tensor& logits, const Tensor& seen,
+// Marks in `forbidden`, bool [rows, vocabulary], the tokens that may not follow each sequence from
+// slot `first` on. In the padding rows behind them, no token is forbidden.
+void Engine::mark_forbidden(const Work& work, std::size_t first, const Tensor& forbidden) const {
+  if (!forbidden.defined()) return;
+  std::vector<std::int64_t> places;
+  for (auto slot = first; slot < work.running.size(); ++slot) {
+    const auto row = static_cast<std::int64_t>(slot - first) * config_.vocab_size;
+    for (const auto token : work.settings.allowed->next(work.running[slot].node))
+      places.push_back(row + token);
+  }
+  forbidden.zero_();
+  forbidden.narrow(0, 0, static_cast<std::int64_t>(work.running.size() - first)).fill_(1);
+  forbidden.view({-1}).index_fill_(0, to_tensor(places, options_.model.device), 0);
+}
+
+// The log-probabilities are those of the model, even if a penalty or a mask changed the sampling.
+void Engine::draw(const Work& work, const Tensor& logits, const Masks& masks,
                   const ops::Draw& draw) const {
   const auto& sampling = work.settings.sampling;
-  if (!seen.defined()) return ops::sample(logits, sampling, draw);
-  const double penalty = work.settings.repetition_penalty;
-  const auto shaped = at::where(logits.gt(0), logits.div(penalty), logits.mul(penalty));
-  ops::sample(at::where(seen, shaped, logits), sampling, draw);
+  if (!masks.seen.defined() && !masks.forbidden.defined())
+    return ops::sample(logits, sampling, draw);
+  Tensor changed = logits;
+  if (masks.seen.defined()) {
+    const double penalty = work.settings.repetition_penalty;
+    const auto shaped = at::where(logits.gt(0), logits.div(penalty), logits.mul(penalty));
+    changed = at::where(masks.seen, shaped, logits);
+  }
+  if (masks.forbidden.defined())
+    changed = changed.masked_fill(masks.forbidden, -std::numeric_limits<double>::infinity());
+  ops::sample(changed, sampling, draw);
   const double temperature = sampling.temperature > 0 ? sampling.temperature : 1;
   draw.log_probs.copy_(ops::token_scores(logits, draw.tokens, temperature).log_probs);
 }
@@ -96,10 +122,11 @@ Engine::Bucket& Engine::bucket(Work& work) {
   const bool asks = work.settings.repetition_penalty != 1;
   const RowsShape shape{.rows = rows,
                         .pages = pages_in(options_.longest + options_.burst) + 1,
-                        .burst = options_.burst,
-                        .vocabulary = asks ? config_.vocab_size : 0};
+                        .burst = work.burst,
+                        .vocabulary = asks ? config_.vocab_size : 0,
+                        .restricted = work.settings.allowed != nullptr ? config_.vocab_size : 0};
   bucket = std::make_unique<Bucket>(shape, device, work.recordings, [this, &work](Rows& r) {
-    draw(work, model_.step(r.input()), r.seen(), r.draw());
+    draw(work, model_.step(r.input()), {r.seen(), r.forbidden()}, r.draw());
     r.advance();
   });
   return *bucket;
@@ -117,12 +144,13 @@ void Engine::run_burst(Work& work) {
                    .pages = &sequence.pages});
   rows.fill(now);
   mark_seen(work, 0, rows.seen());
-  for (std::int64_t n = 0; n < options_.burst; ++n) step.run();
-  counts_.steps += options_.burst;
+  mark_forbidden(work, 0, rows.forbidden());
+  for (std::int64_t n = 0; n < work.burst; ++n) step.run();
+  counts_.steps += work.burst;
   const auto results = rows.results();
   for (auto slot = now.size(); slot-- > 0;) {
     auto& sequence = work.running[slot];
-    for (std::int64_t n = 0; n < options_.burst; ++n) {
+    for (std::int64_t n = 0; n < work.burst; ++n) {
       ++sequence.position;
       if (!append_token(work, sequence, results.token(n, slot), results.log_prob(n, slot)))
         continue;

@@ -25,7 +25,14 @@ struct Engine::Sequence {
   std::vector<std::int32_t> prompt_tokens;  // only with a repetition penalty
   std::int32_t position = 0;                // of the next input token
   std::uint64_t seed = 0;
+  AllowedSequences::Node node = AllowedSequences::kStart;
   Completion completion;
+};
+
+// Both are bool [rows, vocabulary], or undefined if the settings do not need them.
+struct Engine::Masks {
+  Tensor seen;       // tokens of a row's prompt and completion
+  Tensor forbidden;  // tokens that must not be sampled
 };
 
 // Decoding steps with a fixed number of rows.
@@ -42,6 +49,7 @@ struct Engine::Work {
   const std::vector<Request>& requests;
   const GenerationSettings& settings;
   const RequestFinished& finished;
+  std::int64_t burst = 1;  // decoding steps between synchronisations with the host
   std::deque<std::pair<std::size_t, std::size_t>> waiting;  // request, index of the completion
   std::map<std::size_t, Group> groups;
   std::vector<Sequence> running;  // one per slot

@@ -31,6 +31,8 @@ Rows::Rows(const RowsShape& shape, at::Device device) : shape_(shape), device_(d
            input_.tokens, at::empty({shape.rows}, where.dtype(at::kFloat))};
   if (shape.vocabulary > 0)
     seen_ = at::zeros({shape.rows, shape.vocabulary}, where.dtype(at::kBool));
+  if (shape.restricted > 0)
+    forbidden_ = at::zeros({shape.rows, shape.restricted}, where.dtype(at::kBool));
   tokens_ = at::empty({shape.burst, shape.rows}, ints);
   log_probs_ = at::empty({shape.burst, shape.rows}, draw_.log_probs.options());
   step_ = at::zeros({1}, where.dtype(at::kLong));

@@ -19,6 +19,7 @@ struct RowsShape {
   std::int64_t pages = 0;       // of a sequence, at most
   std::int64_t burst = 1;       // steps between synchronisations with the host
   std::int64_t vocabulary = 0;  // 0: earlier tokens are not tracked
+  std::int64_t restricted = 0;  // size of the vocabulary; 0: every token may be sampled
 };
 
 // The inputs and outputs of decoding steps, in tensors that keep their addresses from step to step.
@@ -53,7 +54,10 @@ class Rows {
   // bool [rows, vocabulary]: the tokens of a row's prompt and completion; undefined if not tracked.
   const Tensor& seen() const { return seen_; }
 
-  // Sets the rows; the remaining rows are padding. The caller sets seen().
+  // bool [rows, vocabulary]: the tokens that must not be sampled next; undefined if every one may.
+  const Tensor& forbidden() const { return forbidden_; }
+
+  // Sets the rows; the remaining rows are padding. The caller sets seen() and forbidden().
   void fill(const std::vector<Row>& rows);
   // Called after sampling: stores the sampled tokens and makes them the next input. It does not
   // read values on the host and allocates nothing that outlives the call.
@@ -66,7 +70,7 @@ class Rows {
   at::Device device_;
   StepInput input_;
   ops::Draw draw_;
-  Tensor seen_;
+  Tensor seen_, forbidden_;
   Tensor tokens_, log_probs_;  // [burst, rows]
   Tensor step_;                // int64 [1]: within the burst
 };

@@ -75,6 +75,8 @@ TEST_CASE("the other commands parse their options", "[command]") {
   CHECK(generate.prompt == "--help");
   CHECK(generate.temperature == 0);
   CHECK(generate.top_k == 5);
+  CHECK(generate.beams == 0);
+  CHECK(generate.early_stopping == "no");
   CHECK(as<MergeCommand>({"merge", "--model", "m", "--adapter", "a", "--output", "o"}).output ==
         "o");
   CHECK(as<TokenizeCommand>({"tokenize", "a.yaml"}).recipe.path == "a.yaml");
@@ -103,6 +105,14 @@ TEST_CASE("a wrong command line is refused with a correction", "[command]") {
   CHECK_THROWS_WITH(parsed({"score", "rows.jsonl"}), Contains("--rewards"));
   CHECK_THROWS_WITH(parsed({"generate", "--model", "m", "--prompt", "x", "--top-p", "2"}),
                     "--top-p: need a number from 0 to 1, not 2; see mgpu-train --help");
+  CHECK_THROWS_WITH(parsed({"generate", "--model", "m", "--prompt", "x", "--beams", "0"}),
+                    Contains("--beams: need a whole number from 1"));
+  CHECK_THROWS_WITH(
+      parsed({"generate", "--model", "m", "--prompt", "x", "--early-stopping", "True"}),
+      Contains("--early-stopping"));
+  CHECK_THROWS_WITH(
+      parsed({"generate", "--model", "m", "--prompt", "x", "--beams", "2", "--samples", "3"}),
+      "--samples 3 exceeds --beams 2");
   CHECK_THROWS_WITH(parsed({"generate", "--model", "m", "--prompt", "x", "--seed", "x"}),
                     Contains("--seed: need a whole number from 0 to 18446744073709551615, not x"));
   CHECK_THROWS_WITH(parsed({"generate", "--model", "m", "--prompt", "x", "--raw=maybe"}),
@@ -128,7 +138,7 @@ TEST_CASE("the help text fits a screen and has every command and option", "[comm
                            "--prompt",        "--raw",        "--output",
                            "--settings",      "tokenize",     "quantize",
                            "merge",           "score",        "keys",
-                           "version"})
+                           "version",         "--beams",      "--allowed"})
     CHECK_THAT(help, Contains(word));
   CHECK_THAT(version_text(), Contains("mgpu-train "));
 }
