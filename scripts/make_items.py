@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes the catalogue of docs/examples/minionerec_rl.yaml and its rows into docs/examples/items: 64
 made-up items, named by three tokens each as in MiniOneRec, and users of whom the last two items are
-known. Which item comes next follows from these two. Running it again changes nothing."""
+known. Users of the first stage buy anything of the same kind next; those of the second stage want
+green ones. Running it again changes nothing."""
 
 import json
 import pathlib
@@ -21,18 +22,21 @@ def name(item):
     return f"<a_{a}><b_{b}><c_{c}>"
 
 
-def successor(before, last):
-    """The same kind; another colour, and a size that the item before the last one also decides."""
-    return last[0], (last[1] + 1) % SIDE, (last[2] + before[0]) % SIDE
+def any_of_the_kind(last, rng):
+    return last[0], rng.randrange(SIDE), rng.randrange(SIDE)
 
 
-def rows(seed, count):
+def green_one(last, rng):
+    return last[0], COLOURS.index("green"), rng.randrange(SIDE)
+
+
+def rows(seed, count, choose):
     rng = random.Random(seed)
     made = []
     for _ in range(count):
         before, last = (tuple(rng.randrange(SIDE) for _ in range(3)) for _ in range(2))
         made.append({"prompt": f"{name(before)}, {name(last)}\n### Response:\n",
-                     "completion": name(successor(before, last)) + "\n"})
+                     "completion": name(choose(last, rng)) + "\n"})
     return made
 
 
@@ -46,7 +50,8 @@ def main():
     random.Random(1).shuffle(items)
     write("items.txt", [f"{name(item)}\t{SIZES[item[2]]} {COLOURS[item[1]]} {KINDS[item[0]]}\t{number}"
                         for number, item in enumerate(items)])
-    made = rows(2, ROWS + HELD_OUT)
+    write("sft.jsonl", map(json.dumps, rows(2, ROWS, any_of_the_kind)))
+    made = rows(3, ROWS + HELD_OUT, green_one)
     write("train.jsonl", map(json.dumps, made[HELD_OUT:]))
     write("eval.jsonl", map(json.dumps, made[:HELD_OUT]))
 

@@ -215,9 +215,18 @@ TEST_CASE("every example has the stated global batch size at its number of ranks
       {"full_zero3.yaml", 4, 32},
       {"advanced_config.yaml", 4, 64},
       {"minionerec_sft.yaml", 8, 1024},
+      {"items_sft.yaml", 2, 64},
   }));
   CAPTURE(name);
   const auto config = read_recipe(mgpu::tests::in_sources(std::string("docs/examples/") + name));
   CHECK(config.task == Task::sft);
   CHECK(plan_batch(config, ranks).global() == global);
+}
+
+TEST_CASE("the example of a recommender's second stage is a recipe", "[recipe]") {
+  const auto config = read_recipe(mgpu::tests::in_sources("docs/examples/minionerec_rl.yaml"));
+  CHECK(config.task == Task::grpo);
+  const auto sizes = plan_generation(config, 2);
+  CHECK(sizes.step == 128);
+  CHECK(sizes.prompts() == 8);
 }
