@@ -183,8 +183,8 @@ def nodes():
 # Files of tests/peers that start many trainings or long ones. They take two thirds of its time.
 TRAINING = {f"test_{name}.py" for name in (
     "adamw_8bit", "bad_recipes", "chat_template", "end_to_end", "fp16", "from_scratch", "grpo",
-    "grpo_recipes", "invariance", "resume", "reward_models", "reward_sandbox", "rewards", "rollout",
-    "rollout_server")}
+    "grpo_recipes", "invariance", "recommender", "resume", "reward_models", "reward_sandbox",
+    "rewards", "rollout", "rollout_server")}
 
 
 def peers():

@@ -60,9 +60,13 @@ TrainConfig resolve(const YamlNode& top, const std::string& name, const RecipeOp
   source.name = "--set";
   source.overrides = true;
   for (const auto& assignment : options.set) collect_override(reading, assignment, source);
+  recommendation_names(reading);
   merge_repetitions(reading);
   decide_task(reading);
-  if (reading.config.task == Task::grpo) grpo_rules(reading);
+  if (reading.config.task == Task::grpo) {
+    recommendation_rules(reading);
+    grpo_rules(reading);
+  }
   dispatch_settings(reading);
   apply_fields(reading);
   for (const auto rule : {data_rules, batch_rules, schedule_rules, precision_rules, memory_rules,

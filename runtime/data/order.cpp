@@ -14,7 +14,7 @@ namespace mgpu::data {
 namespace {
 
 // The purpose of a random number stream.
-enum Purpose : std::uint64_t { kSplit = 1, kOrder = 2, kShare = 3 };
+enum Purpose : std::uint64_t { kSplit = 1, kOrder = 2, kShare = 3, kLeaveOut = 4 };
 
 std::uint64_t copies(const Selection& s) {
   return static_cast<std::uint64_t>(s.weight);
@@ -79,6 +79,21 @@ Split split(std::span<const SourceRange> ranges, double val_set_size, std::uint6
     out.train.push_back(std::move(selection));
   }
   return out;
+}
+
+void leave_out(std::vector<Selection>& selections, double share, std::uint64_t seed) {
+  std::vector<std::uint32_t> examples;
+  for (const Selection& s : selections)
+    examples.insert(examples.end(), s.examples.begin(), s.examples.end());
+  const auto count = static_cast<std::size_t>(share * static_cast<double>(examples.size()));
+  Random random({seed, kLeaveOut});
+  shuffle_first(examples, count, random);
+  examples.resize(count);
+  std::sort(examples.begin(), examples.end());
+  for (Selection& s : selections)
+    std::erase_if(s.examples, [&](std::uint32_t example) {
+      return std::binary_search(examples.begin(), examples.end(), example);
+    });
 }
 
 std::uint64_t epoch_size(std::span<const Selection> selections) {

@@ -24,6 +24,9 @@ struct Split {
 // is invalid or leaves nothing to train on.
 Split split(std::span<const SourceRange> ranges, double val_set_size, std::uint64_t seed);
 
+// Removes this share (rounded down) of all examples, chosen by the seed.
+void leave_out(std::vector<Selection>& selections, double share, std::uint64_t seed);
+
 // The number of examples in an epoch. It is the same for every epoch.
 std::uint64_t epoch_size(std::span<const Selection> selections);
 

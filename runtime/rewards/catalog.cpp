@@ -45,12 +45,13 @@ constexpr std::array kKnown = {
 };
 
 // Rewards of open-r1 and MiniOneRec that are not built in: they run programs or other models.
-constexpr std::array kNotBuiltIn = {"code",        "binary_code", "ioi_code", "cf_code",
-                                    "code_format", "semantic",    "sasrec"};
+constexpr std::array kNotBuiltIn = {"code",    "binary_code", "ioi_code",
+                                    "cf_code", "code_format", "sasrec"};
 
 std::string list_of_names(const Settings& settings) {
   std::string list;
   for (const auto& name : reward_names()) list += (list.empty() ? "" : ", ") + name;
+  list += ", semantic";  // not in reward_names(): it needs files
   for (const auto& [name, rule] : settings.reward_rules.items()) list += ", " + name;
   return list;
 }
@@ -134,7 +135,7 @@ std::unique_ptr<Reward> make_reward(const std::string& name, const Settings& set
     return make_rule(name, *rule);
   if (auto reward = make_answer_reward(name, settings)) return reward;
   if (auto reward = make_text_reward(name, settings)) return reward;
-  if (auto reward = make_recommendation_reward(name)) return reward;
+  if (auto reward = make_recommendation_reward(name, settings)) return reward;
   if (auto reward = make_external_reward(name, settings)) return reward;
   refuse_name(name, settings);
 }

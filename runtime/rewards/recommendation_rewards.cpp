@@ -1,30 +1,30 @@
 // Rewards of recommender recipes: whether the completion names the target item, and at which
 // position in the group.
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/spelling.hpp"
+#include "runtime/rewards/embeddings.hpp"
+#include "runtime/rewards/item_list.hpp"
 #include "runtime/rewards/text_rewards.hpp"
 
 namespace mgpu::rewards {
 namespace {
 
-std::string_view without_blanks_and_quotes(std::string_view text) {
-  constexpr std::string_view kAround = " \t\r\n\"";
-  const auto begin = text.find_first_not_of(kAround);
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(kAround) - begin + 1);
+std::string_view target_of(const CompletionView& s, const std::string& reward) {
+  for (const auto* column : kTargetColumns)
+    if (const auto found = s.row->find(column); found != s.row->end() && found->is_string())
+      return bare_name(found->get_ref<const std::string&>());
+  throw RewardError(reward,
+                    "the dataset has no text column solution, target, answer, label or completion");
 }
 
 bool hits(const CompletionView& s, const std::string& reward) {
-  for (const auto* column : {"solution", "target", "answer", "label"}) {
-    const auto found = s.row->find(column);
-    if (found == s.row->end() || !found->is_string()) continue;
-    return without_blanks_and_quotes(s.completion) ==
-           without_blanks_and_quotes(found->get_ref<const std::string&>());
-  }
-  throw RewardError(reward, "the dataset has no text column solution, target, answer or label");
+  return bare_name(s.completion) == target_of(s, reward);
 }
 
 class Ranking : public Reward {
@@ -67,9 +67,50 @@ class Ranking : public Reward {
   bool with_hits_;
 };
 
+// How similar the completion's item is to the one to find: the cosine of their embeddings. A
+// completion that names no item scores 0.
+class Semantic : public Reward {
+ public:
+  explicit Semantic(const Settings& settings)
+      : items_(ItemList::read(required(settings.info_file, "info_file"))),
+        embeddings_(Embeddings::read(required(settings.ada_path, "ada_path"))) {
+    if (embeddings_.rows() != items_.all().size())
+      throw std::runtime_error(fmt::format(
+          "{} has {} rows for the {} items of {}; it needs one for each, in their order",
+          settings.ada_path, embeddings_.rows(), items_.all().size(), items_.path()));
+  }
+
+  const std::string& name() const override { return name_; }
+
+  std::vector<Score> score(std::span<const CompletionView> completions) override {
+    std::vector<Score> scores;
+    for (const auto& one : completions) {
+      const auto text = target_of(one, name_);
+      const auto target = items_.find(text), named = items_.find(one.completion);
+      if (!target)
+        throw RewardError(name_, fmt::format("the item {} of a row is not in {}",
+                                             rendezvous::shown(text), items_.path()));
+      scores.push_back(named ? embeddings_.cosine(*target, *named) : 0);
+    }
+    return scores;
+  }
+
+ private:
+  static const std::string& required(const std::string& path, const char* key) {
+    if (path.empty()) throw std::runtime_error(fmt::format("reward semantic requires {}", key));
+    return path;
+  }
+
+  std::string name_ = "semantic";
+  ItemList items_;
+  Embeddings embeddings_;
+};
+
 }  // namespace
 
-std::unique_ptr<Reward> make_recommendation_reward(const std::string& name) {
+std::unique_ptr<Reward> make_recommendation_reward(const std::string& name,
+                                                   const Settings& settings) {
+  if (name == "semantic") return std::make_unique<Semantic>(settings);
   if (name == "rule")
     return per_completion(
         name, [name](const CompletionView& s) -> Score { return hits(s, name) ? 1 : 0; });

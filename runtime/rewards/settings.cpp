@@ -104,6 +104,8 @@ const std::map<std::string, Set>& keys() {
     t["reward_sandbox"] = set_sandbox;
     t["reward_rules"] = set_rules;
     t["reasoning_delimiters"] = set_delimiters;
+    t["info_file"] = [](Settings& s, const json& v) { s.info_file = text_of("info_file", v); };
+    t["ada_path"] = [](Settings& s, const json& v) { s.ada_path = text_of("ada_path", v); };
     t["reward_python"] = [](Settings& s, const json& v) {
       s.reward_python = text_of("reward_python", v);
     };

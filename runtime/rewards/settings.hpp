@@ -31,7 +31,8 @@ struct Settings {
   std::vector<std::string> reasoning_delimiters = {"</think>"};
   std::string reward_python = "python3";  // runs Python reward files
   bool reward_sandbox = false;            // Python functions and programs run in a sandbox
-  std::string folder;  // base of relative file paths; empty: the working directory
+  std::string folder;               // base of relative file paths; empty: the working directory
+  std::string info_file, ada_path;  // of the reward semantic: the items and their embeddings
   nlohmann::json reward_rules = nlohmann::json::object();  // rules by name
 };
 

@@ -36,7 +36,8 @@ std::size_t characters(std::string_view utf8);
 // Each creates a reward by its name in reward_funcs; null for a name that is not one of its own.
 std::unique_ptr<Reward> make_text_reward(const std::string& name, const Settings& settings);
 std::unique_ptr<Reward> make_answer_reward(const std::string& name, const Settings& settings);
-std::unique_ptr<Reward> make_recommendation_reward(const std::string& name);
+std::unique_ptr<Reward> make_recommendation_reward(const std::string& name,
+                                                   const Settings& settings);
 
 // A reward that scores each completion by itself.
 template <class Function>

@@ -9,7 +9,7 @@ class EngineGenerator : public Generator {
  public:
   struct Options {
     rollout::ModelOptions model;
-    rollout::GenerationSettings settings;
+    rollout::GenerationSettings settings;  // without beams
     std::int64_t sequences = 64;
   };
 
@@ -20,7 +20,8 @@ class EngineGenerator : public Generator {
   void sync_weights(std::int64_t) override {}
   std::optional<Completions> complete(const std::vector<rollout::Request>& requests,
                                       const rollout::RequestFinished& finished,
-                                      const std::function<bool()>& cancelled) override;
+                                      const std::function<bool()>& cancelled,
+                                      const Decoding& decoding) override;
   void finish() override {}
 
  private:

@@ -9,6 +9,12 @@
 
 namespace mgpu::rl {
 
+// How completions are found.
+struct Decoding {
+  bool beams = false;            // the best beams, the best first, instead of samples
+  bool with_temperature = true;  // of the policy; false: 1
+};
+
 // Completes prompts with the weights of the policy.
 class Generator {
  public:
@@ -32,7 +38,8 @@ class Generator {
   // `cancelled`, which is called several times per second, returned true.
   virtual std::optional<Completions> complete(const std::vector<rollout::Request>& requests,
                                               const rollout::RequestFinished& finished,
-                                              const std::function<bool()>& cancelled) = 0;
+                                              const std::function<bool()>& cancelled,
+                                              const Decoding& decoding) = 0;
 
   // All ranks call it together after the last step. It removes what the run left on a server.
   virtual void finish() = 0;

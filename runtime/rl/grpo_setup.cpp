@@ -46,7 +46,9 @@ GrpoTrainer::~GrpoTrainer() = default;
 void GrpoTrainer::setup() {
   auto rewards = read_recipe();
   open_model();
-  prompts_.emplace(config_, *source_);
+  recommendation_.emplace(config_, *source_);
+  notes_.insert(notes_.end(), recommendation_->notes().begin(), recommendation_->notes().end());
+  prompts_.emplace(config_, *source_, recommendation_->items());
   for (const auto* prompts : {&prompts_->training(), &prompts_->eval_dataset()})
     for (const auto& model : rewards.models) require_chat_template(model, *prompts);
   join();
@@ -190,6 +192,7 @@ void GrpoTrainer::plan() {
 std::unique_ptr<Generator> GrpoTrainer::make_generator(std::int64_t sequences) {
   auto settings = generation_settings(config_);
   settings.stop_tokens = source_->config.eos_token_ids;
+  settings.allowed = recommendation_->allowed();
   settings.text_of = [this](std::span<const std::int32_t> ids) {
     return source_->tokenizer.decode(ids, true);
   };
@@ -222,7 +225,8 @@ void GrpoTrainer::make_collector(RecipeRewards rewards, std::int64_t sequences) 
                      logs ? values.whole("num_completions_to_print").value_or(4) : 0,
                      rewards.names);
   collector_.emplace(
-      *policy_, *frozen_models_, std::move(generator), std::move(rewards), std::move(log),
+      *policy_, *recommendation_, *frozen_models_, std::move(generator), std::move(rewards),
+      std::move(log),
       RolloutCollector::Options{
           grpo::advantage_options(config_),
           !sizes_.on_policy() || control_.settings().correct_sampler,
@@ -238,7 +242,8 @@ train::Fingerprint GrpoTrainer::fingerprint() const {
       {"generation_batch_size", std::to_string(sizes_.generation)},
       {"num_iterations", std::to_string(sizes_.iterations)}};
   for (const char* key : {"dataset_prompt_column", "system_prompt", "chat_template_kwargs",
-                          "max_prompt_length", "max_completion_length"}) {
+                          "max_prompt_length", "max_completion_length", "info_file", "beam_search",
+                          "add_gt", "dynamic_sampling", "sample_train"}) {
     const auto found = config_.grpo.find(key);
     own[key] =
         found == config_.grpo.end() ? train::default_text(*train::find_key(key)) : found->second;

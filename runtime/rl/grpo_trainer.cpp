@@ -66,7 +66,9 @@ bool GrpoTrainer::train_step() {
   const bool epoch_ends = step.index + 1 == plan_->steps_in_epoch();
   const bool last = progress_.step == total_steps_;
   if (log_due() || last) log_interval();
-  if (evaluates && due(config_.eval_steps, config_.eval_strategy, epoch_ends)) evaluate_now();
+  const bool tests_last = last && recommendation_->test_beams() > 0;
+  if (evaluates && (due(config_.eval_steps, config_.eval_strategy, epoch_ends) || tests_last))
+    evaluate_now();
   if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
   if (ends_early_) end_reason_ = train::EndReason::early;
   if (stop_requested_) end_reason_ = train::EndReason::stopped;
@@ -96,6 +98,7 @@ bool GrpoTrainer::collect(const grpo::GrpoStep& step) {
                              .prompts = prompts,
                              .selected = plan_->prompts(number),
                              .group = sizes_.group,
+                             .decoding = {.beams = recommendation_->trains_on_beams()},
                              .stop_requested = [this] { return take_requests().stop; }});
     if (!generation) {
       stop_requested_ = true;
@@ -183,7 +186,8 @@ void GrpoTrainer::log_interval() {
 
 void GrpoTrainer::evaluate_now() {
   const auto begin = Clock::now();
-  const auto group = train::GrpoValues(config_).whole("num_generations_eval");
+  const auto tests = recommendation_->test_beams();
+  const auto group = tests > 0 ? tests : train::GrpoValues(config_).whole("num_generations_eval");
   const auto evaluation =
       collector_->collect({.seed = mix_seed({config_.seed, ~0ULL}),
                            .step = progress_.step,
@@ -191,13 +195,20 @@ void GrpoTrainer::evaluate_now() {
                            .selected = prompts_->evaluated(),
                            .group = group.value_or(sizes_.group),
                            .for_training = false,
+                           .decoding = {.beams = tests > 0 || recommendation_->trains_on_beams(),
+                                        .with_temperature = tests == 0},
                            .stop_requested = [this] { return take_requests().stop; }});
   if (!evaluation) {
     stop_requested_ = true;
     return;
   }
   std::map<std::string, double> metrics{{"eval_runtime", seconds_since(begin)}};
-  for (const auto& [name, value] : evaluation->metrics) metrics["eval_" + name] = value;
+  item_evaluation_.clear();
+  for (const auto& [name, value] : evaluation->metrics) {
+    metrics["eval_" + name] = value;
+    if (name.find('@') != name.npos || name.ends_with("_diversity"))
+      item_evaluation_["eval_" + name] = value;
+  }
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
   const auto decision = evaluate_best_model(metrics);
   if (decision.keep) {
@@ -228,7 +239,9 @@ void GrpoTrainer::finish() {
   if (last_saved_ != progress_.step && saves && progress_.step > 0) save();
   save_last();
   collector_->finish();
-  report_end(meter_.whole_run());
+  auto run = meter_.whole_run();
+  run.extra.insert(item_evaluation_.begin(), item_evaluation_.end());
+  report_end(run);
   comm_->close();
 }
 

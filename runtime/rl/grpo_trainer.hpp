@@ -20,6 +20,7 @@
 #include "runtime/rl/policy.hpp"
 #include "runtime/rl/policy_update.hpp"
 #include "runtime/rl/recipe_rewards.hpp"
+#include "runtime/rl/recommendation.hpp"
 #include "runtime/rl/rollout_collector.hpp"
 #include "runtime/rl/run_prompts.hpp"
 #include "runtime/rl/server.hpp"
@@ -69,6 +70,7 @@ class GrpoTrainer : public train::Session {
 
   train::GenerationSizes sizes_;
   train::Roles roles_;
+  std::optional<Recommendation> recommendation_;
   std::optional<RunPrompts> prompts_;
   std::optional<grpo::GenerationPlan> plan_;
   std::optional<optim::Schedule> rates_;
@@ -81,6 +83,7 @@ class GrpoTrainer : public train::Session {
   std::optional<PolicyUpdate> update_;
   Dealer::Generations generations_;  // those that this step and further steps use
   Meter meter_;
+  std::map<std::string, double> item_evaluation_;     // of the last evaluation
   train::Requests own_requests_;                      // of this rank, not carried out yet
   bool stop_requested_ = false, ends_early_ = false;  // on all ranks
 };

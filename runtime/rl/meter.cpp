@@ -48,7 +48,7 @@ struct MainMetric {
 };
 
 constexpr MainMetric kMainMetrics[] = {
-    {"reward", "reward"}, {"kl", "kl"}, {"completions/mean_length", "length"}};
+    {"reward", "reward"}, {"kl", "kl"}, {"completions/mean_length", "length"}, {"HR@10", "HR@10"}};
 
 bool is_main(const std::string& name) {
   return std::ranges::any_of(kMainMetrics, [&](const auto& main) { return name == main.name; });

@@ -1,6 +1,7 @@
 #include "runtime/rl/prompts.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <stdexcept>
 
@@ -13,6 +14,8 @@ namespace {
 
 using data::Json;
 using data::RowError;
+
+constexpr std::size_t kShownName = 72;
 
 const std::string* text_in(const Json& row, const std::string& column) {
   const auto found = row.find(column);
@@ -44,6 +47,7 @@ class Reader {
         options_.longest > 0 && size > options_.longest)
       throw RowError(
           fmt::format("the prompt has {} tokens, but at most {} fit", size, options_.longest));
+    read_target(row, prompt);
     prompt.row = row.dump(-1, ' ', false, Json::error_handler_t::replace);
     return prompt;
   }
@@ -60,6 +64,20 @@ class Reader {
     if (system == nullptr || messages.front().value("role", "") == "system") return messages;
     messages.insert(messages.begin(), Json{{"role", "system"}, {"content", *system}});
     return messages;
+  }
+
+  void read_target(const Json& row, Prompt& prompt) const {
+    for (const auto* column : rewards::kTargetColumns)
+      if (const auto found = row.find(column);
+          prompt.target.empty() && found != row.end() && found->is_string())
+        prompt.target = rewards::bare_name(found->get_ref<const std::string&>());
+    if (prompt.target.empty() && (options_.needs_target || options_.items != nullptr))
+      throw RowError(fmt::format("the row names no item to find; it needs one of the columns {}",
+                                 fmt::join(rewards::kTargetColumns, ", ")));
+    if (options_.items != nullptr && !options_.items->find(prompt.target))
+      throw RowError(fmt::format("the item to find, {}, is not in {}",
+                                 data::printable(prompt.target, kShownName),
+                                 options_.items->path()));
   }
 
   std::string render(const Json& row, const Json& messages) const {

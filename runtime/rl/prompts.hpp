@@ -7,6 +7,7 @@
 #include "runtime/config/config.hpp"
 #include "runtime/data/encoder.hpp"
 #include "runtime/data/order.hpp"
+#include "runtime/rewards/item_list.hpp"
 
 namespace mgpu::rl {
 
@@ -17,6 +18,7 @@ struct Prompt {
   std::string messages;  // the rendered messages, as JSON; empty: the row has plain text
   std::string row;       // all columns, as one JSON object
   std::string where;     // "file:line"
+  std::string target;    // the item to find, for recommenders; empty: the row has none
 };
 
 // How rows become prompts. A row's `prompt` column is text or a list of messages; without one, its
@@ -30,7 +32,9 @@ struct PromptOptions {
   nlohmann::ordered_json template_extra = nlohmann::ordered_json::object();
   std::int64_t longest = 0;  // maximum tokens of a prompt; 0: no limit
   bool skip_bad_rows = false;
-  bool needs_solution = false;  // a reward function reads that column
+  bool needs_solution = false;               // a reward function reads that column
+  bool needs_target = false;                 // training uses the item to find
+  const rewards::ItemList* items = nullptr;  // every row's item is one of them; null: of any name
 };
 
 struct PromptSet {

@@ -37,6 +37,8 @@ constexpr const char* kRewardKeys[] = {"cosine_min_value_wrong",
                                        "reward_concurrency",
                                        "reasoning_delimiters",
                                        "reward_rules",
+                                       "info_file",
+                                       "ada_path",
                                        "reward_python"};
 
 // An unquoted scalar that parses as a number or a boolean becomes one.
@@ -204,6 +206,7 @@ PromptOptions prompt_options(const train::TrainConfig& config) {
     options.template_extra = json_of(values.node("chat_template_kwargs"));
   options.longest = values.whole("max_prompt_length").value_or(0);
   options.skip_bad_rows = config.on_bad_row == train::BadRow::skip;
+  options.needs_target = values.flag("dynamic_sampling") || values.flag("add_gt");
   for (const auto& name : reward_names(config))
     options.needs_solution = options.needs_solution || rewards::needs_solution(name);
   return options;

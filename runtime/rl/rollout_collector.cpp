@@ -11,16 +11,19 @@
 #include "rendezvous/base/seeds.hpp"
 #include "runtime/grpo/generation_plan.hpp"
 #include "runtime/profiling/range.hpp"
+#include "runtime/rl/item_metrics.hpp"
 #include "runtime/rl/log_probs.hpp"
 #include "runtime/rl/meter.hpp"
 #include "runtime/rollout/paged_model.hpp"
 
 namespace mgpu::rl {
 
-RolloutCollector::RolloutCollector(const Policy& policy, FrozenModels& models,
-                                   std::unique_ptr<Generator> generator, RecipeRewards rewards,
-                                   CompletionsLog log, const Options& options)
+RolloutCollector::RolloutCollector(const Policy& policy, const Recommendation& recommendation,
+                                   FrozenModels& models, std::unique_ptr<Generator> generator,
+                                   RecipeRewards rewards, CompletionsLog log,
+                                   const Options& options)
     : policy_(policy),
+      recommendation_(recommendation),
       models_(models),
       generator_(std::move(generator)),
       rewards_(std::move(rewards)),
@@ -103,6 +106,9 @@ std::optional<Generation> RolloutCollector::collect(const GenerationRequest& req
   models_.score_gathered(generation.completions, request.prompts, request.for_training);
   if (request.for_training) models_.count_unscored(generation.completions);
   add_advantages(generation, request.group);
+  if (recommendation_.measures())
+    generation.metrics.merge(item_metrics(generation.completions, request.prompts, request.group,
+                                          request.decoding.beams));
   return generation;
 }
 
@@ -126,7 +132,9 @@ std::optional<std::vector<ScoredCompletion>> RolloutCollector::generate(
   for (std::size_t q = 0; q < numbers.size(); ++q) {
     rollout::Request rollout_request{request.prompts[prompt_of(q)].tokens, {}};
     const auto number = static_cast<std::uint64_t>(numbers[q]);
-    for (std::int64_t i = 0; i < request.group; ++i)
+    const auto count =
+        request.for_training ? recommendation_.generated(request.group) : request.group;
+    for (std::int64_t i = 0; i < count; ++i)
       rollout_request.seeds.push_back(rendezvous::derive_seed(
           rendezvous::derive_seed(request.seed, number), static_cast<std::uint64_t>(i)));
     requests.push_back(std::move(rollout_request));
@@ -142,10 +150,13 @@ std::optional<std::vector<ScoredCompletion>> RolloutCollector::generate(
       completion.tokens = one.tokens;
       completion.sampler_log_probs = one.log_probs;
     }
+    if (request.for_training)
+      recommendation_.form_group(groups[q], request.prompts[prompt_of(q)], request.group);
     const ScoredViews views(groups[q], request, q);
     for (const auto& reward : rewards_.functions) reward->begin(views.all());
   };
-  if (!generator_->complete(requests, finished, request.stop_requested)) return std::nullopt;
+  if (!generator_->complete(requests, finished, request.stop_requested, request.decoding))
+    return std::nullopt;
   std::vector<ScoredCompletion> completions;
   for (auto& group : groups) std::ranges::move(group, std::back_inserter(completions));
   return completions;

@@ -16,6 +16,7 @@
 #include "runtime/rl/policy.hpp"
 #include "runtime/rl/prompts.hpp"
 #include "runtime/rl/recipe_rewards.hpp"
+#include "runtime/rl/recommendation.hpp"
 
 namespace mgpu::rl {
 
@@ -27,6 +28,7 @@ struct GenerationRequest {
   std::vector<std::uint32_t> selected;  // the prompts to complete
   std::int64_t group = 1;               // completions of each
   bool for_training = true;             // false: only rewards are needed
+  Decoding decoding = {};
   // Whether this rank was asked to stop; called several times per second. Empty: it never is.
   std::function<bool()> stop_requested = {};
 };
@@ -44,9 +46,10 @@ class RolloutCollector {
     std::chrono::milliseconds collective_limit{};
   };
 
-  // `policy` and `models` must outlive the collector.
-  RolloutCollector(const Policy& policy, FrozenModels& models, std::unique_ptr<Generator> generator,
-                   RecipeRewards rewards, CompletionsLog log, const Options& options);
+  // `policy`, `recommendation` and `models` must outlive the collector.
+  RolloutCollector(const Policy& policy, const Recommendation& recommendation, FrozenModels& models,
+                   std::unique_ptr<Generator> generator, RecipeRewards rewards, CompletionsLog log,
+                   const Options& options);
 
   // The completions in the order of the request, with rewards and advantages, and their metrics.
   // Nothing, on all ranks, if one of them was asked to stop before it had generated and scored its
@@ -71,6 +74,7 @@ class RolloutCollector {
   void add_advantages(Generation& generation, std::int64_t group) const;
 
   const Policy& policy_;
+  const Recommendation& recommendation_;
   FrozenModels& models_;
   std::unique_ptr<Generator> generator_;
   RecipeRewards rewards_;  // without the models

@@ -6,12 +6,15 @@
 #include <numeric>
 #include <utility>
 
+#include "runtime/config/grpo_values.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/rl/recipe.hpp"
 
 namespace mgpu::rl {
 namespace {
+
+constexpr double kLeftOut = .2;  // of the rows, with sample_train
 
 std::int64_t longest_of(const std::vector<Prompt>& prompts) {
   std::size_t most = 0;
@@ -21,9 +24,11 @@ std::int64_t longest_of(const std::vector<Prompt>& prompts) {
 
 }  // namespace
 
-RunPrompts::RunPrompts(const train::TrainConfig& config, const train::ModelSource& source) {
+RunPrompts::RunPrompts(const train::TrainConfig& config, const train::ModelSource& source,
+                       const rewards::ItemList* items) {
   const data::TextEncoder encoder(source.tokenizer, source.chat_template);
   auto options = prompt_options(config);
+  options.items = items;
   const auto max_tokens = generation_settings(config).max_tokens;
   if (const auto positions = source.config.longest_sequence(), room = positions - max_tokens;
       positions > 0) {
@@ -34,6 +39,9 @@ RunPrompts::RunPrompts(const train::TrainConfig& config, const train::ModelSourc
           max_tokens, positions)});
     options.longest = options.longest > 0 ? std::min(options.longest, room) : room;
   }
+  if (train::GrpoValues(config).flag("sample_train") &&
+      config.model_name_or_path.find("sft") != std::string::npos)
+    left_out_ = kLeftOut;
   encoder_digest_ = encoder.fingerprint();
   training_ = read_prompts(config.dataset_name, options, encoder);
   if (!config.eval_dataset.empty())
@@ -66,6 +74,7 @@ std::vector<data::Selection> RunPrompts::split(double val_set_size, std::uint64_
     evaluated_.resize(eval_dataset_.all.size());
     std::iota(evaluated_.begin(), evaluated_.end(), 0U);
   }
+  if (left_out_ > 0) data::leave_out(split.train, left_out_, seed);
   return std::move(split.train);
 }
 

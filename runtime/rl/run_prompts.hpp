@@ -16,7 +16,9 @@ class RunPrompts {
  public:
   // Reads the files of dataset_name and eval_dataset. Throws train::RecipeError if a completion
   // leaves no space for a prompt, and as read_prompts() does.
-  RunPrompts(const train::TrainConfig& config, const train::ModelSource& source);
+  // `items`: see PromptOptions.
+  RunPrompts(const train::TrainConfig& config, const train::ModelSource& source,
+             const rewards::ItemList* items);
 
   const std::vector<Prompt>& training() const { return training_.all; }
   const std::vector<Prompt>& evaluation() const;  // those that evaluated() selects from
@@ -37,6 +39,7 @@ class RunPrompts {
  private:
   PromptSet training_, eval_dataset_;
   std::string encoder_digest_;
+  double left_out_ = 0;
   std::vector<std::uint32_t> evaluated_;
 };
 

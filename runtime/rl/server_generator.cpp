@@ -36,7 +36,8 @@ void ServerGenerator::sync_weights(std::int64_t step) {
 
 std::optional<Generator::Completions> ServerGenerator::complete(
     const std::vector<rollout::Request>& requests, const rollout::RequestFinished& finished,
-    const std::function<bool()>& cancelled) {
+    const std::function<bool()>& cancelled, const Decoding& decoding) {
+  if (decoding.beams) throw std::logic_error("a server does not generate beams");
   const profiling::Range range("rollout");
   std::vector<servers::CompletionRequest> server_requests;
   for (const auto& request : requests)

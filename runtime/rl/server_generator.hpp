@@ -21,7 +21,8 @@ class ServerGenerator : public Generator {
   void sync_weights(std::int64_t step) override;
   std::optional<Completions> complete(const std::vector<rollout::Request>& requests,
                                       const rollout::RequestFinished& finished,
-                                      const std::function<bool()>& cancelled) override;
+                                      const std::function<bool()>& cancelled,
+                                      const Decoding& decoding) override;
   void finish() override { sync_->finish(); }
 
  private:

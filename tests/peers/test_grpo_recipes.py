@@ -299,8 +299,8 @@ class Mistakes(GrpoTest):
                      global_batch_size=20)
 
     def test_unsupported_keys_are_rejected(self):
-        for keys in (dict(beam_search=True), dict(replay_buffer_size=8), dict(vllm_structured_outputs_regex="a+"),
-                     dict(reward_type="semantic")):
+        for keys in (dict(replay_buffer_size=8), dict(vllm_structured_outputs_regex="a+"),
+                     dict(reward_type="sasrec", reward_funcs=None)):
             with self.subTest(**keys):
                 self.refused(2, f"{next(iter(keys))}: ", **keys)
 

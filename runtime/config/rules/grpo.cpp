@@ -199,22 +199,17 @@ struct Unsupported {
 
 // Refuses keys that would change the result and are not supported.
 void unsupported_rule(Reading& reading) {
-  constexpr Unsupported kFlags[] = {
-      {"beam_search", "completions are sampled; leave it out"},
-  };
   constexpr Unsupported kOthers[] = {
       {"replay_buffer_size",
        "completions are used for training only when they are new; leave it out"},
       {"vllm_structured_outputs_regex",
-       "the built-in engine cannot restrict completions; leave it out, or use a vLLM server"},
-      {"reward_type", "name rewards in reward_funcs, such as rule or ranking"},
+       "the built-in engine restricts completions to the items of info_file only; leave it out, or "
+       "use a vLLM server"},
       {"max_tool_calling_iterations", "completions call no tools; leave it out"},
   };
   const auto refuse = [&](const Unsupported& entry) {
     reading.error(*reading.find(entry.key), fmt::format("is not supported: {}", entry.what));
   };
-  for (const auto& entry : kFlags)
-    if (reading.find(entry.key) && value_or(reading, entry.key, to_flag, false)) refuse(entry);
   for (const auto& entry : kOthers) {
     const auto* setting = reading.find(entry.key);
     // A server can restrict completions to a pattern, the built-in engine cannot.

@@ -10,6 +10,14 @@ namespace mgpu::train {
 // Sets the task. Without the key it is grpo if reward_funcs or num_generations is set, else sft.
 void decide_task(Reading& reading);
 
+// Gives MiniOneRec's keys that have another meaning elsewhere the meaning of MiniOneRec, in a recipe
+// that has its reward_type or info_file. Requires: called before merge_repetitions.
+void recommendation_names(Reading& reading);
+
+// Replaces MiniOneRec's keys for reward functions and losses by ours. Requires: called before
+// grpo_rules, which checks those.
+void recommendation_rules(Reading& reading);
+
 // Checks the keys of GRPO. Requires: called before dispatch_settings, which removes them.
 void grpo_rules(Reading& reading);
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/config/planning/batch_arithmetic.hpp"
+#include "runtime/config/planning/generation_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/paths.hpp"
@@ -221,6 +222,28 @@ TEST_CASE("MiniOneRec's recipe with its accelerate file is accepted", "[recipe]"
   CHECK(config.optim == "adamw_torch_fused");
 }
 
+TEST_CASE("MiniOneRec's reinforcement learning is accepted", "[recipe]") {
+  const auto config = recipe_of_the_sources("minionerec_rl.yaml");
+  CHECK(config.task == Task::grpo);
+  CHECK(config.per_device_train_batch_size == 64);
+  CHECK(config.per_device_eval_batch_size == 128);
+  CHECK(config.gradient_accumulation_steps == 2);
+  CHECK(config.learning_rate == 1e-5);
+  CHECK(config.eval_strategy == When::steps);
+  CHECK(config.eval_steps == .0999);
+  CHECK(config.save_steps == .1);
+  CHECK(config.warmup_steps == .03);
+  CHECK(config.max_grad_norm == .3);
+  CHECK(config.grpo.at("reward_funcs") == "[rule, ndcg_rule]");
+  CHECK(config.grpo.at("loss_type") == "grpo");
+  CHECK(config.grpo.at("info_file") == "data/Amazon/info/Industrial_and_Scientific.txt");
+  CHECK(config.grpo.at("beam_search") == "True");
+  CHECK(config.grpo.at("sync_ref_model") == "True");
+  const auto sizes = plan_generation(config, 8);
+  CHECK(sizes.step == 1024);
+  CHECK(sizes.prompts() == 64);
+}
+
 TEST_CASE("an axolotl file is accepted", "[recipe]") {
   const auto config = recipe_of_the_sources("axolotl_qlora.yaml");
   CHECK(config.dataset_format == "alpaca");
@@ -267,9 +290,18 @@ TEST_CASE("every example has the stated global batch size at its number of ranks
       {"full_zero3.yaml", 4, 32},
       {"advanced_config.yaml", 4, 64},
       {"minionerec_sft.yaml", 8, 1024},
+      {"items_sft.yaml", 2, 64},
   }));
   CAPTURE(name);
   const auto config = read_recipe(mgpu::tests::in_sources(std::string("docs/examples/") + name));
   CHECK(config.task == Task::sft);
   CHECK(plan_batch(config, ranks).global() == global);
+}
+
+TEST_CASE("the example of a recommender's second stage is a recipe", "[recipe]") {
+  const auto config = read_recipe(mgpu::tests::in_sources("docs/examples/minionerec_rl.yaml"));
+  CHECK(config.task == Task::grpo);
+  const auto sizes = plan_generation(config, 2);
+  CHECK(sizes.step == 128);
+  CHECK(sizes.prompts() == 8);
 }

@@ -112,3 +112,18 @@ TEST_CASE("a split that leaves nothing to train on is rejected", "[order]") {
   CHECK_THROWS_WITH(split(ranges, 1.5, 1), Contains("val_set_size"));
   CHECK_THROWS_WITH(split(ranges, std::nan(""), 1), Contains("val_set_size"));
 }
+
+TEST_CASE("a share of all examples is left out, chosen by the seed", "[order]") {
+  const auto left = [](std::uint64_t seed) {
+    std::vector<Selection> selections{{.examples = {0, 1, 2, 3, 4, 5}}, {.examples = {6, 7, 8}}};
+    leave_out(selections, .25, seed);
+    auto all = selections[0].examples;
+    all.insert(all.end(), selections[1].examples.begin(), selections[1].examples.end());
+    return all;
+  };
+  const auto once = left(1);
+  CHECK(once.size() == 7);
+  CHECK(std::is_sorted(once.begin(), once.end()));
+  CHECK(left(1) == once);
+  CHECK(left(2) != once);
+}

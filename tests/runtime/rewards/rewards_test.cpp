@@ -134,6 +134,16 @@ TEST_CASE("ranking penalises misses by position if the group has a hit", "[rewar
   CHECK(values_of(batch.scored_by("ndcg_rule"))[1] == 0);
 }
 
+TEST_CASE("ndcg_rule divides the weights of the places by their sum", "[rewards]") {
+  // Places 0 to 3 weigh 1, 0.63093, 0.5 and 0.43068, together 2.56161.
+  Batch batch({"x", "a", "y", "a"}, {{"completion", "a\n"}});
+  const auto scores = values_of(batch.scored_by("ndcg_rule"));
+  CHECK(scores[0] == Approx(-.39038).epsilon(1e-4));
+  CHECK(scores[1] == 0);
+  CHECK(scores[2] == Approx(-.19519).epsilon(1e-4));
+  CHECK(scores[3] == 0);
+}
+
 TEST_CASE("an unknown reward is rejected with the nearest name and the list", "[rewards]") {
   const auto message = message_of([] { make_reward("acuracy", {}); });
   CHECK_THAT(message, Contains("unknown reward acuracy (did you mean accuracy?)"));

@@ -62,3 +62,23 @@ TEST_CASE("the text in a prompt column that the recipe names is the user's messa
                                "\" column, which dataset_prompt_column names"));
   }
 }
+
+TEST_CASE("the item to find is in a column of the row", "[prompts]") {
+  const Reading reading;
+  CHECK(reading.prompt_of(R"({"prompt": "x=", "completion": "<a_1>\n"})").target == "<a_1>");
+  CHECK(reading.prompt_of(R"({"prompt": "x=", "solution": 5, "answer": "\"b\""})").target == "b");
+  CHECK(reading.prompt_of(R"({"prompt": "x="})").target.empty());
+  CHECK_THROWS_WITH(reading.prompt_of(R"({"prompt": "x="})", {.needs_target = true}),
+                    Contains("rows.jsonl:1: the row names no item to find; it needs one of the "
+                             "columns solution, target, answer, label, completion"));
+
+  SECTION("and is one of the items that completions may name") {
+    std::ofstream(reading.dir.path("items.txt")) << "<a_1>\tt\t0\n";
+    const auto items = rewards::ItemList::read(reading.dir.path("items.txt"));
+    const PromptOptions options{.items = &items};
+    CHECK(reading.prompt_of(R"({"prompt": "x=", "target": " <a_1>\n"})", options).target ==
+          "<a_1>");
+    CHECK_THROWS_WITH(reading.prompt_of(R"({"prompt": "x=", "target": "<a_2>"})", options),
+                      Contains("rows.jsonl:1: the item to find, <a_2>, is not in "));
+  }
+}
