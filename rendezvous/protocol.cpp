@@ -55,6 +55,7 @@ void fields(Begin& m, Visit&& field) {
 template <class Visit>
 void fields(Stop& m, Visit&& field) {
   field("round", m.round), field("why", m.why), field("signo", m.signo);
+  field("failed", m.failed);
 }
 template <class Visit>
 void fields(End& m, Visit&& field) {

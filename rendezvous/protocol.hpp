@@ -83,6 +83,7 @@ struct Stop {
   int round = 0;
   std::string why;
   int signo = 15;
+  bool failed = false;  // a rank or a node: what the other ranks compute is lost
 };
 // The job has ended.
 struct End {

@@ -47,7 +47,7 @@ ClusterMember::Callbacks ClusterSession::member_callbacks() {
           .stop_requested =
               [this](const rendezvous::Stop& stop) {
                 forget_pause();
-                callbacks_.stop_requested(Signal::numbered(stop.signo));
+                callbacks_.stop_requested({Signal::numbered(stop.signo), stop.failed});
               },
           .paused = [this](const rendezvous::Pause& pause) { on_pause(pause); },
           .leader_lost = [this](const std::string& why) { lose_leader(why); },
@@ -163,7 +163,7 @@ void ClusterSession::lose_leader(const std::string& why) {
   callbacks_.print_note(
       fmt::format("lost the leader ({}); stopping the ranks of this node and waiting for it", why));
   lost_leader_ = true;
-  callbacks_.stop_requested(SIGTERM);
+  callbacks_.stop_requested({SIGTERM, true});
 }
 
 void ClusterSession::report_failure() {

@@ -14,19 +14,21 @@ using rendezvous::NodeEnded;
 using rendezvous::Notice;
 using rendezvous::Stop;
 
-void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime now, int signo) {
+void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime now,
+                             StopCause cause) {
   phase_ = Phase::stopping;
   last_call_.reset();
   round_.stop_because(why);
   for (const NodeId id : round_.working())
     if (id != except) nodes_.at(id).since = now;
-  send_stop(why, except, signo);
+  send_stop(why, except, cause);
 }
 
 // To the nodes whose ranks still run. Ranks that got another signal before get this one too.
-void Coordinator::send_stop(const std::string& why, NodeId except, int signo) {
+void Coordinator::send_stop(const std::string& why, NodeId except, StopCause cause) {
   for (const NodeId id : round_.working())
-    if (id != except) actions_.emplace_back(SendMessage{id, Stop{round_.number(), why, signo}});
+    if (id != except)
+      actions_.emplace_back(SendMessage{id, Stop{round_.number(), why, cause.signo, cause.failed}});
 }
 
 void Coordinator::check_round_over(LeaderTime now) {

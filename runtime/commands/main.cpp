@@ -18,6 +18,7 @@
 #include "runtime/commands/validation.hpp"
 #include "runtime/config/keys/reference_page.hpp"
 #include "runtime/config/resolve.hpp"
+#include "runtime/train/abort_order.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
 
@@ -41,6 +42,7 @@ int run(const train::RunCommand& command) {
   rendezvous::Contract contract;
   if (rendezvous::Contract::is_present(getenv)) {
     contract = rendezvous::Contract::from_environment(getenv);
+    train::obey_abort_orders(contract);
   } else if (const int gpus = train::visible_gpus(); gpus > 1 && !command.single) {
     throw train::UsageError(fmt::format(
         "{} GPUs are visible, but one process uses only one of them; run mgpu-run --nproc "
