@@ -81,7 +81,7 @@ template <class Visit>
 void fields(NodeEnded& m, Visit&& field) {
   field("round", m.round), field("outcome", m.outcome), field("when", m.when);
   field("cause", m.cause), field("status", m.status), field("lasted", m.lasted);
-  field("rank", m.rank), field("details", m.details);
+  field("rank", m.rank), field("details", m.details), field("last_step", m.last_step);
 }
 template <class Visit>
 void fields(Leave& m, Visit&& field) {

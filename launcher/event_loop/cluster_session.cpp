@@ -206,7 +206,8 @@ rendezvous::NodeEnded node_ended(int round, const AttemptResult& attempt, bool s
   using rendezvous::Outcome;
   rendezvous::NodeEnded end{.round = round,
                             .outcome = stopped ? Outcome::stopped : Outcome::done,
-                            .details = attempt_to_json(attempt)};
+                            .details = attempt_to_json(attempt),
+                            .last_step = attempt.last_step};
   if (attempt.first_failure) {
     end.outcome = Outcome::failed;
     end.cause = name_of(attempt.cause.kind);

@@ -410,6 +410,7 @@ void EventLoop::retry_guard() {
 
 void EventLoop::carry_out(const AssessFailure&) {
   output_.end_attempt();
+  journal_.attempt().last_step = worker_socket_.last_step();
   if (session_) return report_to_leader();
   assess_first_failure([this] { decide_restart_here(); });
 }
@@ -418,10 +419,11 @@ void EventLoop::decide_restart_here() {
   const auto& end = journal_.attempt();
   if (counts_as_oom(end.cause.kind)) ++attempt_.oom_count;
   auto decision =
-      decide_restart(journal_.failed_attempts(), {options_.max_restarts, options_.retry_delay});
+      decide_restart(journal_.failed_attempts(),
+                     {options_.max_restarts, options_.retry_delay, options_.restarts_renewed});
   journal_.set_remark(decision.why);
   if (decision.restart && !supervisor_.stop_signal())
-    journal_.note(restart_line(end, options_.max_restarts));
+    journal_.note(restart_line(end, journal_.job(), decision.counted));
   feed(FailureAssessed{std::move(decision)});
 }
 

@@ -38,8 +38,10 @@ void Coordinator::check_round_over(LeaderTime now) {
 
 Decision Coordinator::decide(const NodeEnded& failure) {
   const Cause::Kind kind = kind_named(failure.cause);
-  history_.push_back({kind, std::chrono::duration_cast<std::chrono::milliseconds>(
-                                std::chrono::nanoseconds(failure.lasted))});
+  history_.push_back({kind,
+                      std::chrono::duration_cast<std::chrono::milliseconds>(
+                          std::chrono::nanoseconds(failure.lasted)),
+                      round_.last_step()});
   if (counts_as_oom(kind)) ++counts_.oom_count;
   // Every failure so far led to a restart; some may have happened under an earlier leader.
   const int before = std::max(counts_.restarts + 1 - static_cast<int>(history_.size()), 0);

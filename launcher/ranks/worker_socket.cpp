@@ -1,12 +1,14 @@
 #include "launcher/ranks/worker_socket.hpp"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "rendezvous/auth.hpp"
@@ -20,6 +22,7 @@ namespace {
 constexpr std::size_t kLongestLine = 4096;
 constexpr std::size_t kConnectionsPerRank = 16;  // of the rank and of its own processes
 constexpr int kBacklog = 128;
+constexpr int kMostReads = 256;  // of one connection, when a rank has ended
 constexpr std::string_view kAbort = "{\"abort\": true}\n";
 
 // A socket that listens at an abstract address that nobody else can have.
@@ -58,6 +61,7 @@ WorkerSocket::WorkerSocket(boost::asio::io_context& io, std::function<void(std::
 void WorkerSocket::begin_attempt(int base_rank, int ranks) {
   base_rank_ = base_rank;
   ranks_ = ranks;
+  last_step_ = -1;
   complained_ = false;
   peers_.clear();
 }
@@ -71,21 +75,39 @@ bool WorkerSocket::abort(int rank) {
   return told;
 }
 
+std::int64_t WorkerSocket::last_step() {
+  if (listener_.is_open()) accept_waiting();
+  for (auto peer = peers_.begin(); peer != peers_.end();) {
+    int available = 0;
+    bool open = true;
+    for (int i = 0;
+         open && i < kMostReads &&
+         ::ioctl(peer->second.socket.native_handle(), FIONREAD, &available) == 0 && available > 0;
+         ++i)
+      open = read(peer->second);
+    peer = open ? std::next(peer) : peers_.erase(peer);
+  }
+  return last_step_;
+}
+
 void WorkerSocket::accept() {
   listener_.async_wait(listener_.wait_read, [this](const boost::system::error_code& failed) {
-    if (failed) return;
-    while (true) {
-      rendezvous::UniqueFd fd(
-          ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!fd) break;
-      admit(std::move(fd));
-    }
-    // Without descriptors the connection stays in the queue, and waiting would not wait.
-    if (errno == EMFILE || errno == ENFILE)
-      note_("the worker socket is closed: no descriptors are left");
-    else
-      accept();
+    if (!failed && accept_waiting()) accept();
   });
+}
+
+// Returns false if no more connections can be accepted.
+bool WorkerSocket::accept_waiting() {
+  while (true) {
+    rendezvous::UniqueFd fd(
+        ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) break;
+    admit(std::move(fd));
+  }
+  // Without descriptors the connection stays in the queue, and waiting would not wait.
+  if (errno != EMFILE && errno != ENFILE) return true;
+  note_("the worker socket is closed: no descriptors are left");
+  return false;
 }
 
 void WorkerSocket::admit(rendezvous::UniqueFd fd) {
@@ -141,7 +163,7 @@ bool WorkerSocket::take_lines(Peer& peer) {
   return false;
 }
 
-std::string WorkerSocket::take(Peer& peer, std::string_view line) const {
+std::string WorkerSocket::take(Peer& peer, std::string_view line) {
   const auto json = rendezvous::parse_untrusted_json(line);
   if (!json.is_object()) return "is not a JSON object";
   if (const auto rank = json.find("rank"); rank != json.end()) {
@@ -154,6 +176,11 @@ std::string WorkerSocket::take(Peer& peer, std::string_view line) const {
   if (const auto aborts = json.find("aborts"); aborts != json.end()) {
     if (!aborts->is_boolean()) return "has a value for \"aborts\" that is not true or false";
     peer.aborts = aborts->get<bool>();
+  }
+  if (const auto step = json.find("step"); step != json.end()) {
+    if (!rendezvous::fits<std::int64_t>(*step) || step->get<std::int64_t>() < 0)
+      return "has a value for \"step\" that is not a whole number from 0 on";
+    last_step_ = std::max(last_step_, step->get<std::int64_t>());
   }
   return {};
 }

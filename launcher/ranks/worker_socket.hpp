@@ -6,6 +6,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -37,6 +38,9 @@ class WorkerSocket {
 
   // From now on these ranks may send. Connections of earlier attempts are closed.
   void begin_attempt(int base_rank, int ranks);
+  // The last step that a rank reported in this attempt; -1: none did. Counts what ranks that have
+  // ended sent before.
+  std::int64_t last_step();
   // Tells the rank to end at once. False if no process of it has asked to be told.
   bool abort(int rank);
 
@@ -52,12 +56,13 @@ class WorkerSocket {
   using Number = std::size_t;
 
   void accept();
+  bool accept_waiting();
   void admit(rendezvous::UniqueFd fd);
   void await(Number number);
   bool read(Peer& peer);
   bool take_lines(Peer& peer);
   // Returns what is wrong with the line, or nothing.
-  std::string take(Peer& peer, std::string_view line) const;
+  std::string take(Peer& peer, std::string_view line);
 
   boost::asio::io_context& io_;
   std::function<void(std::string_view)> note_;
@@ -66,6 +71,7 @@ class WorkerSocket {
   std::map<Number, Peer> peers_;
   Number next_ = 0;
   int base_rank_ = 0, ranks_ = 0;
+  std::int64_t last_step_ = -1;
   bool complained_ = false;  // in this attempt
 };
 

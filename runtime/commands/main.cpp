@@ -18,9 +18,9 @@
 #include "runtime/commands/validation.hpp"
 #include "runtime/config/keys/reference_page.hpp"
 #include "runtime/config/resolve.hpp"
-#include "runtime/train/abort_order.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
+#include "runtime/train/launcher_link.hpp"
 
 namespace {
 

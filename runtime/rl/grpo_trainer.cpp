@@ -57,6 +57,7 @@ bool GrpoTrainer::train_step() {
   update(deal);
   meter_.add({{"step_time", seconds_since(begin)}});
   progress_.epoch = plan_->epochs_after(progress_.step++);
+  step_reports_.report(progress_.step);
   forget_used_generations();
   if (const auto every = config_.consistency_check_steps; every > 0 && progress_.step % every == 0)
     train::check_consistency(learner_->shards(), *comm_, progress_.step);

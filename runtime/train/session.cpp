@@ -90,7 +90,7 @@ std::int64_t every_steps(double every, std::int64_t total) {
 }  // namespace
 
 Session::Session(TrainConfig config, rendezvous::Contract contract)
-    : config_(std::move(config)), contract_(std::move(contract)) {}
+    : config_(std::move(config)), contract_(std::move(contract)), step_reports_(contract_) {}
 
 Session::~Session() = default;
 

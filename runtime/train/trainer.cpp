@@ -63,6 +63,7 @@ bool Trainer::train_epoch() {
                           epoch_now,
                           flops_.of(static_cast<double>(batches.tokens), batches.attention_pairs)};
     progress_.step = batches.step + 1;
+    step_reports_.report(progress_.step);
     if (const auto every = config_.consistency_check_steps;
         every > 0 && progress_.step % every == 0)
       check_consistency(learner_->shards(), *comm_, progress_.step);

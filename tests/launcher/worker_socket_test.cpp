@@ -98,6 +98,10 @@ TEST_CASE("a sender that breaks the rules is no longer heard, and named once", "
       {"{\"rank\": 99999999999999999999}\n", "names a rank that does not run here"},
       {"{\"rank\": \"5\"}\n", "names a rank that does not run here"},
       {"{\"rank\": 5, \"aborts\": 1}\n", "has a value for \"aborts\" that is not true or false"},
+      {"{\"rank\": 5, \"step\": -1}\n",
+       "has a value for \"step\" that is not a whole number from 0 on"},
+      {"{\"rank\": 5, \"step\": 1.5}\n",
+       "has a value for \"step\" that is not a whole number from 0 on"},
       {std::string(5000, '[') + "\n", "is too long"},
       {std::string(9000, 'x'), "is too long"},
   }));
@@ -125,6 +129,21 @@ TEST_CASE("the first line of a connection names the rank", "[worker_socket]") {
   CHECK(program.received() == "closed");
   REQUIRE(launcher.notes.size() == 1);
   CHECK(launcher.notes.front().ends_with("does not name its rank"));
+}
+
+TEST_CASE("the last step is the highest that a rank reported in the attempt", "[worker_socket]") {
+  Launcher launcher;
+  CHECK(launcher.socket.last_step() == -1);
+  Program five(launcher.socket.address()), four(launcher.socket.address());
+  five.send("{\"rank\": 5, \"step\": 7}\n{\"step\": 8}\n");
+  launcher.run();
+  four.send("{\"rank\": 4, \"step\": 7}\n");
+  CHECK(launcher.socket.last_step() == 8);
+  // Sent just before its rank ended: the loop has not seen the connection yet.
+  Program(launcher.socket.address()).send("{\"rank\": 4, \"step\": 9}\n");
+  CHECK(launcher.socket.last_step() == 9);
+  launcher.socket.begin_attempt(4, 2);
+  CHECK(launcher.socket.last_step() == -1);
 }
 
 TEST_CASE("connections of an earlier attempt are closed", "[worker_socket]") {

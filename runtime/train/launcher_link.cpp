@@ -1,4 +1,4 @@
-#include "runtime/train/abort_order.hpp"
+#include "runtime/train/launcher_link.hpp"
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -72,11 +72,24 @@ void read_orders(const UniqueFd& fd) {
 }  // namespace
 
 void obey_abort_orders(const rendezvous::Contract& contract) {
-  if (contract.worker_socket.empty()) return;
   auto fd = std::make_shared<UniqueFd>(connect_to(contract.worker_socket));
   const auto hello = fmt::format("{{\"rank\": {}, \"aborts\": true}}\n", contract.rank);
   if (!*fd || !send_all(fd->get(), hello)) return;
   rendezvous::run_in_background([fd] { read_orders(*fd); });
+}
+
+StepReports::StepReports(const rendezvous::Contract& contract)
+    : rank_(contract.rank), launcher_(connect_to(contract.worker_socket)) {}
+
+void StepReports::report(std::int64_t step) {
+  constexpr std::chrono::milliseconds kApart{500};
+  const auto now = Clock::now();
+  if (!launcher_ || now - last_ < kApart) return;
+  last_ = now;
+  const auto line = fmt::format("{{\"rank\": {}, \"step\": {}}}\n", rank_, step);
+  // A part of a line would make the rest unreadable: it ends the reports.
+  const auto sent = ::send(launcher_.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent != static_cast<ssize_t>(line.size()) && !(sent < 0 && errno == EAGAIN)) launcher_ = {};
 }
 
 }  // namespace mgpu::train

@@ -1,4 +1,4 @@
-#include "runtime/train/abort_order.hpp"
+#include "runtime/train/launcher_link.hpp"
 
 #include <signal.h>
 #include <sys/socket.h>
@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -58,13 +60,13 @@ class Launcher {
   void close() { connection_ = {}; }
 
  private:
-  std::string name_ = fmt::format("abort-order-test-{}", ::getpid());
+  std::string name_ = fmt::format("launcher-link-test-{}", ::getpid());
   UniqueFd listener_, connection_;
 };
 
 }  // namespace
 
-TEST_CASE("a rank ends at once when its launcher says that a peer has failed", "[abort_order]") {
+TEST_CASE("a rank ends at once when its launcher says that a peer has failed", "[launcher_link]") {
   Launcher launcher;
   const pid_t rank = launcher.start_rank();
   CHECK(launcher.hello() == "{\"rank\": 3, \"aborts\": true}\n");
@@ -81,7 +83,7 @@ TEST_CASE("a rank ends at once when its launcher says that a peer has failed", "
   CHECK(WEXITSTATUS(status) == 128 + SIGTERM);
 }
 
-TEST_CASE("a rank outlives its connection to the launcher", "[abort_order]") {
+TEST_CASE("a rank outlives its connection to the launcher", "[launcher_link]") {
   Launcher launcher;
   const pid_t rank = launcher.start_rank();
   launcher.hello();
@@ -93,7 +95,24 @@ TEST_CASE("a rank outlives its connection to the launcher", "[abort_order]") {
   CHECK(WTERMSIG(status) == SIGKILL);
 }
 
-TEST_CASE("without a launcher nothing is obeyed", "[abort_order]") {
+TEST_CASE("the launcher learns the steps of a rank", "[launcher_link]") {
+  Launcher launcher;
+  Contract contract;
+  contract.rank = 3;
+  contract.worker_socket = launcher.address();
+  mgpu::train::StepReports reports(contract);
+  reports.report(7);
+  for (int step = 8; step < 100; ++step) reports.report(step);
+  CHECK(launcher.hello() == "{\"rank\": 3, \"step\": 7}\n");
+  SECTION("and a launcher that is gone does not matter") {
+    launcher.close();
+    std::this_thread::sleep_for(std::chrono::milliseconds(501));
+    CHECK_NOTHROW(reports.report(100));
+    CHECK_NOTHROW(reports.report(101));
+  }
+}
+
+TEST_CASE("without a launcher nothing is obeyed", "[launcher_link]") {
   Contract contract;
   contract.worker_socket = GENERATE("", "nonsense", "@nobody-listens-here");
   CHECK_NOTHROW(mgpu::train::obey_abort_orders(contract));
