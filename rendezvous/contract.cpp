@@ -84,7 +84,7 @@ void require_below(const char* name, int value, const char* limit_name, int limi
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> Contract::to_environment() const {
-  return {
+  std::vector<std::pair<std::string, std::string>> variables = {
       {kRank, std::to_string(rank)},
       {kLocalRank, std::to_string(local_rank)},
       {kGroupRank, std::to_string(group_rank)},
@@ -104,6 +104,8 @@ std::vector<std::pair<std::string, std::string>> Contract::to_environment() cons
       {kOomCount, std::to_string(oom_count)},
       {kLeaderAddr, leader_addr},
   };
+  if (!worker_socket.empty()) variables.emplace_back(kWorkerSocket, worker_socket);
+  return variables;
 }
 
 bool Contract::is_present(const Get& get) {
@@ -133,6 +135,7 @@ Contract Contract::from_environment(const Get& get) {
   c.error_file = read.text(kErrorFile, "");
   c.oom_count = read.number_or(kOomCount, 0, 0);
   c.leader_addr = read.text(kLeaderAddr, c.master_addr);
+  c.worker_socket = read.text(kWorkerSocket, "");
   require_below(kRank, c.rank, kWorldSize, c.world_size);
   require_below(kLocalRank, c.local_rank, kLocalWorldSize, c.local_world_size);
   require_below(kGroupRank, c.group_rank, kGroupWorldSize, c.group_world_size);

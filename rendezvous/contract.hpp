@@ -28,6 +28,7 @@ inline constexpr const char* kUseAgentStore = "TORCHELASTIC_USE_AGENT_STORE";
 inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 inline constexpr const char* kOomCount = "MGPU_OOM_COUNT";
 inline constexpr const char* kLeaderAddr = "MGPU_LEADER_ADDR";
+inline constexpr const char* kWorkerSocket = "MGPU_WORKER_SOCKET";
 
 // Used by the launcher and by libraries in the worker, not by the worker's own code.
 inline constexpr const char* kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
@@ -59,8 +60,10 @@ struct Contract {
   int oom_count = 0;        // attempts before this one that ran out of memory
   // At which ranks of all nodes reach the leader's machine; master_addr can be a loopback address.
   std::string leader_addr = "127.0.0.1";
+  // Of the launcher on this node: "@NAME", an abstract Unix address; empty: there is none.
+  std::string worker_socket;
 
-  // All variables above with their values, in the order above.
+  // All variables above with their values, in the order above; without the socket if there is none.
   std::vector<std::pair<std::string, std::string>> to_environment() const;
 
   // Whether RANK, LOCAL_RANK or WORLD_SIZE is set, by a launcher or left over from one.

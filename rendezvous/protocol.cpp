@@ -55,6 +55,7 @@ void fields(Begin& m, Visit&& field) {
 template <class Visit>
 void fields(Stop& m, Visit&& field) {
   field("round", m.round), field("why", m.why), field("signo", m.signo);
+  field("failed", m.failed);
 }
 template <class Visit>
 void fields(End& m, Visit&& field) {
@@ -80,7 +81,7 @@ template <class Visit>
 void fields(NodeEnded& m, Visit&& field) {
   field("round", m.round), field("outcome", m.outcome), field("when", m.when);
   field("cause", m.cause), field("status", m.status), field("lasted", m.lasted);
-  field("rank", m.rank), field("details", m.details);
+  field("rank", m.rank), field("details", m.details), field("last_step", m.last_step);
 }
 template <class Visit>
 void fields(Leave& m, Visit&& field) {

@@ -83,6 +83,7 @@ struct Stop {
   int round = 0;
   std::string why;
   int signo = 15;
+  bool failed = false;  // a rank or a node: what the other ranks compute is lost
 };
 // The job has ended.
 struct End {
@@ -140,9 +141,10 @@ struct NodeEnded {
   std::int64_t when = 0;  // of the first failure, by the leader's clock
   std::string cause;      // its name, such as "host_oom"
   int status = 0;
-  std::int64_t lasted = 0;  // nanoseconds from the start to the failure
-  std::string details;      // JSON: how the ranks ended
-  int rank = -1;            // that failed first
+  std::int64_t lasted = 0;      // nanoseconds from the start to the failure
+  std::string details;          // JSON: how the ranks ended
+  int rank = -1;                // that failed first
+  std::int64_t last_step = -1;  // that a rank of this node reported; -1: none
 };
 // The node leaves; no process of the job is left on it.
 struct Leave {

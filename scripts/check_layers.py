@@ -97,7 +97,7 @@ PACKAGES = {
         "launcher/output/output.*",
         "launcher/output/rank_stream.*", "launcher/output/sink.*",
         "launcher/ranks/pausable_timer.hpp", "launcher/ranks/rank_group.*",
-        "launcher/ranks/worker.*",
+        "launcher/ranks/worker.*", "launcher/ranks/worker_socket.*",
         "rendezvous/etcd/call.*", "rendezvous/etcd/client.*", "rendezvous/etcd/election*",
         "rendezvous/etcd/members.*", "rendezvous/etcd/watch.*", "rendezvous/http/exchange.*",
         "rendezvous/resolver.*", "rendezvous/tls/session.cpp",

@@ -47,7 +47,7 @@ ClusterMember::Callbacks ClusterSession::member_callbacks() {
           .stop_requested =
               [this](const rendezvous::Stop& stop) {
                 forget_pause();
-                callbacks_.stop_requested(Signal::numbered(stop.signo));
+                callbacks_.stop_requested({Signal::numbered(stop.signo), stop.failed});
               },
           .paused = [this](const rendezvous::Pause& pause) { on_pause(pause); },
           .leader_lost = [this](const std::string& why) { lose_leader(why); },
@@ -163,7 +163,7 @@ void ClusterSession::lose_leader(const std::string& why) {
   callbacks_.print_note(
       fmt::format("lost the leader ({}); stopping the ranks of this node and waiting for it", why));
   lost_leader_ = true;
-  callbacks_.stop_requested(SIGTERM);
+  callbacks_.stop_requested({SIGTERM, true});
 }
 
 void ClusterSession::report_failure() {
@@ -206,7 +206,8 @@ rendezvous::NodeEnded node_ended(int round, const AttemptResult& attempt, bool s
   using rendezvous::Outcome;
   rendezvous::NodeEnded end{.round = round,
                             .outcome = stopped ? Outcome::stopped : Outcome::done,
-                            .details = attempt_to_json(attempt)};
+                            .details = attempt_to_json(attempt),
+                            .last_step = attempt.last_step};
   if (attempt.first_failure) {
     end.outcome = Outcome::failed;
     end.cause = name_of(attempt.cause.kind);

@@ -33,7 +33,7 @@ class ClusterSession {
   struct Callbacks {
     std::function<void(const Round&)> round_started;
     // The ranks of this round must stop, because the leader requests it or is lost.
-    std::function<void(Signal)> stop_requested;
+    std::function<void(const RoundStopRequested&)> stop_requested;
     std::function<void(int status, const std::string& remark)> job_ended;
     // All ranks of the job are suspended, because a node is, or resumed.
     std::function<void()> suspend_ranks, resume_ranks;

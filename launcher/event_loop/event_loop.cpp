@@ -22,6 +22,8 @@ namespace {
 
 constexpr auto kUnkillable = std::chrono::seconds(10);
 constexpr auto kGuardRetry = std::chrono::seconds(1);
+// A rank that was told to abort ends itself in less time, unless it is stuck.
+constexpr auto kAbort = std::chrono::milliseconds(200);
 
 std::string host_name() {
   char name[256] = {};
@@ -51,6 +53,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
                                   if (error != 0) failed(error);
                                 });
           }),
+      worker_socket_(io_, [this](auto line) { journal_.note(line); }),
       ranks_(io_, output_, plan_.placement.nproc,
              {.inherited = inherited,
               .workdir = options.workdir,
@@ -64,8 +67,11 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       delay_(io_),
       unkillable_(io_),
       guard_retry_(io_),
+      abort_(io_),
       signals_(io_, options.signals_to_handle, inherited, signal_callbacks()) {
   plan_.facts.job_cookie = join_cookies(get_env(kCookieVariable), containment_.cookie());
+  plan_.facts.worker_socket = worker_socket_.address();
+  if (!worker_socket_.problem().empty()) journal_.note(worker_socket_.problem());
   ranks_.on_change([this](int local_rank) { collect_exits(local_rank); });
   if (!logs_.problem().empty()) journal_.note(logs_.problem());
 }
@@ -128,7 +134,7 @@ void EventLoop::stop_job(Signal signal) {
 // discards SIGTSTP, so they get SIGSTOP.
 void EventLoop::suspend_ranks() {
   ranks_suspended_ = true;
-  for (auto* timer : {&grace_, &delay_, &unkillable_}) timer->pause();
+  for (auto* timer : {&grace_, &delay_, &unkillable_, &abort_}) timer->pause();
   ranks_.signal_groups(SIGSTOP);
 }
 
@@ -136,7 +142,7 @@ void EventLoop::resume_ranks() {
   ranks_.signal_groups(SIGCONT);
   ranks_.newly_stopped();  // caused by suspend_ranks(), not to be reported
   ranks_suspended_ = false;
-  for (auto* timer : {&grace_, &delay_, &unkillable_}) timer->resume();
+  for (auto* timer : {&grace_, &delay_, &unkillable_, &abort_}) timer->resume();
   if (const auto signal = std::exchange(deferred_stop_, std::nullopt)) stop_job(*signal);
 }
 
@@ -155,8 +161,8 @@ void EventLoop::join_cluster() {
       io_, options_, plan_, journal_.host(), supervisor_,
       ClusterSession::Callbacks{.round_started = [this](const auto& round) { start_round(round); },
                                 .stop_requested =
-                                    [this](Signal signal) {
-                                      feed(RoundStopRequested{signal});
+                                    [this](const RoundStopRequested& stop) {
+                                      feed(stop);
                                       if (ranks_suspended_) resume_ranks();
                                     },
                                 .job_ended =
@@ -220,6 +226,9 @@ void EventLoop::carry_out(const StartRanks& action) {
   start_problem_.clear();
   output_.begin_attempt();
   killing_ = false;
+  aborting_.clear();
+  abort_.cancel();
+  worker_socket_.begin_attempt(plan_.placement.base_rank, ranks_.size());
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt();
   kernel_log_.begin_attempt();
@@ -312,8 +321,22 @@ void EventLoop::carry_out(const SignalRank& action) {
   ranks_.request_stop(action.rank, action.signal);
 }
 
-void EventLoop::carry_out(const StartGrace&) {
-  grace_.start(grace_period_, [this] { feed(GraceExpired{}); });
+// A signal cannot tell "a peer has failed" from "save and stop"; the worker socket can.
+void EventLoop::carry_out(const AbortRank& action) {
+  if (starting_ || !worker_socket_.abort(plan_.placement.base_rank + action.rank))
+    return carry_out(SignalRank{action.rank, SIGTERM});
+  ranks_.signal_group(action.rank, SIGCONT);
+  aborting_.push_back(action.rank);
+  abort_.start(kAbort, [this] {
+    for (const int rank : aborting_) ranks_.signal_group(rank, SIGKILL);
+  });
+}
+
+void EventLoop::carry_out(const StartGrace& action) {
+  const auto grace = action.after_failure && options_.failure_grace
+                         ? std::min(*options_.failure_grace, grace_period_)
+                         : grace_period_;
+  grace_.start(grace, [this] { feed(GraceExpired{}); });
 }
 
 void EventLoop::carry_out(const KillAll&) {
@@ -381,6 +404,7 @@ void EventLoop::retry_guard() {
 
 void EventLoop::carry_out(const AssessFailure&) {
   output_.end_attempt();
+  journal_.attempt().last_step = worker_socket_.last_step();
   if (session_) return report_to_leader();
   assess_first_failure([this] { decide_restart_here(); });
 }
@@ -389,10 +413,11 @@ void EventLoop::decide_restart_here() {
   const auto& end = journal_.attempt();
   if (counts_as_oom(end.cause.kind)) ++attempt_.oom_count;
   auto decision =
-      decide_restart(journal_.failed_attempts(), {options_.max_restarts, options_.retry_delay});
+      decide_restart(journal_.failed_attempts(),
+                     {options_.max_restarts, options_.retry_delay, options_.restarts_renewed});
   journal_.set_remark(decision.why);
   if (decision.restart && !supervisor_.stop_signal())
-    journal_.note(restart_line(end, options_.max_restarts));
+    journal_.note(restart_line(end, journal_.job(), decision.counted));
   feed(FailureAssessed{std::move(decision)});
 }
 

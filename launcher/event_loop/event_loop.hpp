@@ -27,6 +27,7 @@
 #include "launcher/ranks/memory_watch.hpp"
 #include "launcher/ranks/pausable_timer.hpp"
 #include "launcher/ranks/rank_group.hpp"
+#include "launcher/ranks/worker_socket.hpp"
 
 namespace mgpu::launcher {
 
@@ -49,7 +50,8 @@ class EventLoop {
   void fail(const std::exception& problem);
   void carry_out(const StartRanks& action);
   void carry_out(const SignalRank& action);
-  void carry_out(const StartGrace&);
+  void carry_out(const AbortRank& action);
+  void carry_out(const StartGrace& action);
   void carry_out(const KillAll&);
   void carry_out(const Sweep&);
   void carry_out(const AssessFailure&);
@@ -98,6 +100,7 @@ class EventLoop {
   LogFolder logs_;
   Output output_;
   Journal journal_;
+  WorkerSocket worker_socket_;
   RankGroup ranks_;  // destroyed before containment_: ranks are killed before orphan processes
   RendezvousEndpoint rendezvous_endpoint_;
   Supervisor supervisor_;
@@ -105,10 +108,11 @@ class EventLoop {
   std::unique_ptr<ClusterSession> session_;  // null: single-node job
   std::optional<StatusNote> status_note_;    // of a single-node job
   std::chrono::milliseconds grace_period_;
-  PausableTimer grace_, delay_, unkillable_, guard_retry_;
+  PausableTimer grace_, delay_, unkillable_, guard_retry_, abort_;
 
   Attempt attempt_;  // the current one
   std::vector<RankSpec> specs_;
+  std::vector<int> aborting_;     // local ranks that were told to end at once
   std::optional<int> starting_;   // the attempt whose log folder is being created
   std::string start_problem_;     // why the current attempt could not be started
   bool start_cancelled_ = false;  // and whose ranks are not to be started any more

@@ -35,6 +35,7 @@ Journal::Journal(const Options& options, const JobPlan& plan, std::string host, 
   job_.run_id = plan.facts.run_id;
   job_.node_rank = plan.placement.node_rank;
   job_.max_restarts = options.max_restarts;
+  job_.renewed_by_progress = options.restarts_renewed;
 }
 
 void Journal::note(std::string_view line) {
@@ -63,8 +64,10 @@ std::vector<FailedAttempt> Journal::failed_attempts() const {
   std::vector<FailedAttempt> failed;
   for (const auto& attempt : job_.attempts)
     if (attempt.first_failure)
-      failed.push_back({attempt.cause.kind, std::chrono::duration_cast<Milliseconds>(
-                                                attempt.first_failure->after_start)});
+      failed.push_back(
+          {attempt.cause.kind,
+           std::chrono::duration_cast<Milliseconds>(attempt.first_failure->after_start),
+           attempt.last_step});
   return failed;
 }
 

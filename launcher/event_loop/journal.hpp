@@ -49,6 +49,7 @@ class Journal {
   std::vector<FailedAttempt> failed_attempts() const;
   const std::string& host() const { return job_.host; }
   int status() const { return job_.status; }
+  const JobResult& job() const { return job_; }
 
  private:
   void end_job(int status, Signal stop_signal);

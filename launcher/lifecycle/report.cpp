@@ -99,6 +99,7 @@ json as_json(const AttemptResult& attempt) {
   object["ranks"] = json::array();
   for (const auto& rank : attempt.ranks) object["ranks"].push_back(as_json(rank));
   if (!attempt.node_change.empty()) object["node_change"] = attempt.node_change;
+  if (attempt.last_step >= 0) object["last_step"] = attempt.last_step;
   if (!attempt.first_failure) return object;
   object["first_failure"] = as_json(*attempt.first_failure);
   object["cause"] = {{"kind", std::string(name_of(attempt.cause.kind))},
@@ -113,10 +114,16 @@ json as_json(const AttemptResult& attempt) {
 
 }  // namespace
 
-std::string restart_line(const AttemptResult& attempt, int max_restarts) {
-  return fmt::format("rank {} failed: {}; restarting all ranks (restart {} of {})",
-                     attempt.first_failure->rank, attempt.cause.text, attempt.number + 1,
-                     max_restarts);
+std::string restart_line(const AttemptResult& attempt, const JobResult& job, int counted) {
+  const auto restart =
+      job.renewed_by_progress
+          ? fmt::format("restart {}, {}", attempt.number + 1,
+                        counted == 0
+                            ? fmt::format("after new steps up to {}", attempt.last_step)
+                            : fmt::format("{} of {} without a new step", counted, job.max_restarts))
+          : fmt::format("restart {} of {}", attempt.number + 1, job.max_restarts);
+  return fmt::format("rank {} failed: {}; restarting all ranks ({})", attempt.first_failure->rank,
+                     attempt.cause.text, restart);
 }
 
 std::string failure_report(const JobResult& job) {
@@ -129,9 +136,10 @@ std::string failure_report(const JobResult& job) {
     return fmt::format("mgpu-run: {} was stopped by {} after {} (exit status {})", job.target,
                        signal_name(job.stop_signal.number()), seconds(job.lasted), job.status) +
            node_change_lines(job);
-  std::string out =
-      fmt::format("mgpu-run: {} failed after {}, attempt {} of {} (exit status {})\n", job.target,
-                  seconds(job.lasted), last.number + 1, job.max_restarts + 1, job.status);
+  std::string out = fmt::format(
+      "mgpu-run: {} failed after {}, attempt {}{} (exit status {})\n", job.target,
+      seconds(job.lasted), last.number + 1,
+      job.renewed_by_progress ? "" : fmt::format(" of {}", job.max_restarts + 1), job.status);
   out += first_failure_lines(last, job);
   if (last.ranks.size() > 1) out += rank_table(last);
   if (job.stop_signal)

@@ -38,6 +38,7 @@ struct AttemptResult {
   // In a multi-node job: which node was replaced or excluded after this attempt, and why; empty:
   // none.
   std::string node_change;
+  std::int64_t last_step = -1;  // that a rank reported; -1: none
 };
 
 struct JobResult {
@@ -48,6 +49,7 @@ struct JobResult {
   int status = 0;
   Signal stop_signal;  // that stopped mgpu-run
   int max_restarts = 0;
+  bool renewed_by_progress = false;  // see RestartLimits
   int nodes = 1;
   std::string remark;  // why there was no further restart, may be empty
   std::chrono::microseconds lasted{0};
@@ -59,8 +61,8 @@ struct JobResult {
 std::string attempt_to_json(const AttemptResult& attempt);
 AttemptResult attempt_from_json(const std::string& text);
 
-// One line: why the ranks are restarted.
-std::string restart_line(const AttemptResult& attempt, int max_restarts);
+// One line: why the ranks are restarted. `counted` is the one of the decision.
+std::string restart_line(const AttemptResult& attempt, const JobResult& job, int counted);
 
 // The failure report that is printed when the job did not succeed. Several lines, without a newline
 // at the end.

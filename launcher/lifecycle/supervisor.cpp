@@ -46,7 +46,7 @@ Supervisor::Actions Supervisor::on(const RankExited& event) {
   if (!event.report.clean() && state_ == State::running) {
     first_failed_ = event.rank;
     first_report_ = event.report;
-    actions = stop_ranks(SIGTERM);
+    actions = abort_ranks();
   }
   if (none_running() && (state_ == State::running || state_ == State::stopping)) {
     state_ = State::sweeping;
@@ -114,7 +114,7 @@ Supervisor::Actions Supervisor::on(const RoundStarted& event) {
 
 Supervisor::Actions Supervisor::on(const RoundStopRequested& event) {
   if (state_ != State::running && state_ != State::stopping) return {};
-  return stop_ranks(event.signal);
+  return event.peer_failed && state_ == State::running ? abort_ranks() : stop_ranks(event.signal);
 }
 
 Supervisor::Actions Supervisor::on(const JobFinished& event) {
@@ -140,14 +140,24 @@ Supervisor::Actions Supervisor::on(const DelayExpired&) {
 
 Supervisor::Actions Supervisor::stop_ranks(Signal signal) {
   if (signal == sent_signal_) return {};
+  return stop_running(signal, false, [signal](int rank) { return SignalRank{rank, signal}; });
+}
+
+// A rank that cannot be told why it has to stop gets SIGTERM.
+Supervisor::Actions Supervisor::abort_ranks() {
+  return stop_running(SIGTERM, true, [](int rank) { return AbortRank{rank}; });
+}
+
+template <class Stop>
+Supervisor::Actions Supervisor::stop_running(Signal signal, bool after_failure, Stop stop) {
   state_ = State::stopping;
   stopped_ = true;
   sent_signal_ = signal;
   Actions actions;
   for (size_t rank = 0; rank < running_.size(); ++rank)
-    if (running_[rank]) actions.push_back(SignalRank{static_cast<int>(rank), signal});
+    if (running_[rank]) actions.push_back(stop(static_cast<int>(rank)));
   if (!actions.empty() && !grace_started_) {
-    actions.push_back(StartGrace{});
+    actions.push_back(StartGrace{after_failure});
     grace_started_ = true;
   }
   return actions;

@@ -35,6 +35,7 @@ struct RoundStarted {
 };
 struct RoundStopRequested {
   Signal signal;
+  bool peer_failed = false;  // a rank or a node of the job has failed or is lost
 };
 struct JobFinished {
   int status;
@@ -53,7 +54,13 @@ struct SignalRank {
   Signal signal;
   friend bool operator==(const SignalRank&, const SignalRank&) = default;
 };
+// Another rank has failed: whatever this one computes or waits for is lost.
+struct AbortRank {
+  int rank;
+  friend bool operator==(const AbortRank&, const AbortRank&) = default;
+};
 struct StartGrace {
+  bool after_failure = false;  // of a rank or node, so that nobody waits for the others' work
   friend bool operator==(const StartGrace&, const StartGrace&) = default;
 };
 struct KillAll {  // send SIGKILL to every rank and every process that they started
@@ -82,8 +89,8 @@ struct Finish {
   int status;
   friend bool operator==(const Finish&, const Finish&) = default;
 };
-using Action = std::variant<StartRanks, SignalRank, StartGrace, KillAll, Sweep, AssessFailure,
-                            LeaveJob, StartDelay, Finish>;
+using Action = std::variant<StartRanks, SignalRank, AbortRank, StartGrace, KillAll, Sweep,
+                            AssessFailure, LeaveJob, StartDelay, Finish>;
 
 // Decides what happens to a group of ranks. It does no I/O and reads no clock: the event loop
 // feeds it events and carries out the actions it returns.
@@ -148,6 +155,9 @@ class Supervisor {
 
   Actions begin_attempt();
   Actions stop_ranks(Signal signal);
+  Actions abort_ranks();
+  template <class Stop>
+  Actions stop_running(Signal signal, bool after_failure, Stop stop);
   Actions leave_job();
   Actions finish(int status);
   bool none_running() const;

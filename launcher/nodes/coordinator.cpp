@@ -112,12 +112,12 @@ Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& 
     if (ends_the_job(node)) stop_signal_ = signo;
   }
   if (phase_ == Phase::stopping && signo != 0)
-    send_stop(fmt::format("{} was asked to stop", node.join.host), id, signo);
+    send_stop(fmt::format("{} was asked to stop", node.join.host), id, {signo, false});
   if (phase_ != Phase::running) return take_actions();
   if (signo != 0)
-    stop_round(fmt::format("{} was asked to stop", node.join.host), id, now, signo);
+    stop_round(fmt::format("{} was asked to stop", node.join.host), id, now, {signo, false});
   else
-    stop_round(fmt::format("a rank on {} failed", node.join.host), id, now);
+    stop_round(fmt::format("a rank on {} failed", node.join.host), id, now, kFailure);
   return take_actions();
 }
 
@@ -131,7 +131,8 @@ Coordinator::Actions Coordinator::ended(NodeId id, const NodeEnded& end, LeaderT
   round_.end(id, end);
   nodes_.at(id).since = now;
   if (phase_ == Phase::running && end.outcome != Outcome::done)
-    stop_round(fmt::format("the ranks on {} {}", host_of(id), name_of(end.outcome)), id, now);
+    stop_round(fmt::format("the ranks on {} {}", host_of(id), name_of(end.outcome)), id, now,
+               {15, end.outcome == Outcome::failed});
   check_round_over(now);
   return take_actions();
 }
@@ -151,12 +152,12 @@ Coordinator::Actions Coordinator::leaves(NodeId id, const rendezvous::Leave& lea
   if (signo != 0 && ends_the_job(node)) {
     stop_signal_ = signo;
     round_.replace_stop_reason(why);
-    if (phase_ == Phase::running) stop_round(why, 0, now, signo);
+    if (phase_ == Phase::running) stop_round(why, 0, now, {signo, false});
     if (phase_ == Phase::gathering || phase_ == Phase::resting)
       finish(exit_status::of_signal(stop_signal_), why);
   } else if (mattered && phase_ == Phase::running) {
     actions_.emplace_back(PrintLine{fmt::format("{}; the others form a new round", why)});
-    stop_round(why, 0, now);
+    stop_round(why, 0, now, kFailure);
   }
   check_round_over(now);
   return take_actions();
@@ -184,7 +185,7 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heartbeat, boo
   actions_.emplace_back(
       PrintLine{fmt::format("node {} ({}) is lost: {}; the other nodes stop and continue{}",
                             node.node_rank, host, how, wait)});
-  if (phase_ == Phase::running) stop_round(fmt::format("{} is lost", host), id, now);
+  if (phase_ == Phase::running) stop_round(fmt::format("{} is lost", host), id, now, kFailure);
   check_round_over(now);
   return take_actions();
 }

@@ -153,8 +153,14 @@ class Coordinator {
   void reset_counts_if_all_new();
   void start_round(LeaderTime now);
   void agree_on_grace(const std::vector<NodeId>& nodes);
-  void stop_round(const std::string& why, NodeId except, LeaderTime now, int signo = 15);
-  void send_stop(const std::string& why, NodeId except, int signo);
+  // Why the ranks stop: a signal that a node got, or else new nodes; or a failure.
+  struct StopCause {
+    int signo;
+    bool failed;
+  };
+  static constexpr StopCause kNewNodes{15, false}, kFailure{15, true};
+  void stop_round(const std::string& why, NodeId except, LeaderTime now, StopCause cause);
+  void send_stop(const std::string& why, NodeId except, StopCause cause);
   void check_round_over(LeaderTime now);
   void assess_round(LeaderTime now);
   void start_gathering(LeaderTime now);

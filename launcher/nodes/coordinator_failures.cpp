@@ -14,19 +14,21 @@ using rendezvous::NodeEnded;
 using rendezvous::Notice;
 using rendezvous::Stop;
 
-void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime now, int signo) {
+void Coordinator::stop_round(const std::string& why, NodeId except, LeaderTime now,
+                             StopCause cause) {
   phase_ = Phase::stopping;
   last_call_.reset();
   round_.stop_because(why);
   for (const NodeId id : round_.working())
     if (id != except) nodes_.at(id).since = now;
-  send_stop(why, except, signo);
+  send_stop(why, except, cause);
 }
 
 // To the nodes whose ranks still run. Ranks that got another signal before get this one too.
-void Coordinator::send_stop(const std::string& why, NodeId except, int signo) {
+void Coordinator::send_stop(const std::string& why, NodeId except, StopCause cause) {
   for (const NodeId id : round_.working())
-    if (id != except) actions_.emplace_back(SendMessage{id, Stop{round_.number(), why, signo}});
+    if (id != except)
+      actions_.emplace_back(SendMessage{id, Stop{round_.number(), why, cause.signo, cause.failed}});
 }
 
 void Coordinator::check_round_over(LeaderTime now) {
@@ -36,8 +38,10 @@ void Coordinator::check_round_over(LeaderTime now) {
 
 Decision Coordinator::decide(const NodeEnded& failure) {
   const Cause::Kind kind = kind_named(failure.cause);
-  history_.push_back({kind, std::chrono::duration_cast<std::chrono::milliseconds>(
-                                std::chrono::nanoseconds(failure.lasted))});
+  history_.push_back({kind,
+                      std::chrono::duration_cast<std::chrono::milliseconds>(
+                          std::chrono::nanoseconds(failure.lasted)),
+                      round_.last_step()});
   if (counts_as_oom(kind)) ++counts_.oom_count;
   // Every failure so far led to a restart; some may have happened under an earlier leader.
   const int before = std::max(counts_.restarts + 1 - static_cast<int>(history_.size()), 0);

@@ -52,7 +52,7 @@ void Coordinator::maybe_admit_newcomers(LeaderTime now) {
   }
   round_.disturb(now);
   actions_.emplace_back(PrintLine{fmt::format("{}; all nodes stop and form a new round", join)});
-  stop_round(join, 0, now);
+  stop_round(join, 0, now, kNewNodes);
 }
 
 // Starts a round if one is possible now, or ends the running one for new nodes.

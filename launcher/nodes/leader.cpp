@@ -86,6 +86,7 @@ Leader::Leader(boost::asio::io_context& io, Settings settings, Callbacks callbac
   history_.host = settings_.host;
   history_.run_id = settings_.job;
   history_.max_restarts = settings_.rules.limits.max_restarts;
+  history_.renewed_by_progress = settings_.rules.limits.renewed_by_progress;
   serve(store_watch_, [this] { store_.serve_ready(); });
   serve(connections_watch_, [this] { connections_.serve_ready(); });
   arm_timer();
@@ -267,7 +268,7 @@ void Leader::carry_out(const RoundEnded& over) {
   if (over.decision) {
     history_.remark = over.decision->why;
     if (over.decision->restart && attempt.first_failure)
-      callbacks_.print_line(restart_line(attempt, history_.max_restarts));
+      callbacks_.print_line(restart_line(attempt, history_, over.decision->counted));
   }
   attempt.node_change = over.node_change;
   if (!over.node_change.empty()) callbacks_.print_line(over.node_change);
@@ -281,6 +282,8 @@ AttemptResult Leader::merge_results(const RoundEnded& over) const {
   AttemptResult attempt;
   if (!over.failures.empty()) attempt = attempt_from_json(over.failures.front().second.details);
   attempt.number = round_restarts_;
+  for (const auto& [node, end] : over.failures)
+    attempt.last_step = std::max(attempt.last_step, end.last_step);
   attempt.ranks.clear();
   for (const NodeId node : round_nodes_)
     if (const auto ends = round_results_.find(node); ends != round_results_.end())

@@ -46,6 +46,13 @@ void NodeRound::end(NodeId node, const NodeEnded& result) {
   found->second.result = result;
 }
 
+std::int64_t NodeRound::last_step() const {
+  std::int64_t last = -1;
+  for (const auto& [id, node] : nodes_)
+    if (node.result) last = std::max(last, node.result->last_step);
+  return last;
+}
+
 void NodeRound::lose(NodeId node, LeaderTime last_heartbeat, LeaderTime dead_by) {
   const auto found = nodes_.find(node);
   if (found == nodes_.end() || found->second.result) return;

@@ -209,6 +209,11 @@ void finish(Options& options) {
   // As in torchrun: a unique id, which overrides --rdzv-id.
   if (options.standalone)
     options.rdzv_id = rendezvous::auth::to_hex(rendezvous::auth::random_bytes(16));
+  if (options.failure_grace && *options.failure_grace > options.grace)
+    throw UsageError(fmt::format(
+        "--failure-grace {:g}: must be at most --grace, which is {:g}; raise --grace too",
+        std::chrono::duration<double>(*options.failure_grace).count(),
+        std::chrono::duration<double>(options.grace).count()));
   if (options.json && !options.dry_run)
     options.notes.push_back(
         "--json has no effect without --dry-run; use --report FILE for a JSON report");

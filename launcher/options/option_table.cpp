@@ -1,6 +1,7 @@
 #include "launcher/options/option_table.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -217,13 +218,16 @@ std::vector<OptionSpec> node_options() {
 }
 
 std::vector<OptionSpec> supervision_options() {
+  const auto restarts = [](Options& o, const std::string& value) {
+    std::tie(o.max_restarts, o.restarts_renewed) = parse_restarts(value);
+  };
   const auto start_method = [](const std::string& value) {
     return parse_choice(value, {"spawn", "fork", "forkserver"});
   };
   return {
       {.names = {"max-restarts"}, .value = "N", .group = supervision,
-       .help = "how many times to restart all ranks after a failure [0]",
-       .set = whole(&Options::max_restarts, 0, 1'000'000), .torchrun = "max-restarts",
+       .help = "restart all ranks so often after a failure; N/progress: in a row without a new step [0]",
+       .set = restarts, .torchrun = "max-restarts",
        .variables = {"PET_MAX_RESTARTS"}, .file_keys = {"max-retries"}},
       {.names = {"retry-delay"}, .value = "SECONDS", .group = supervision,
        .help = "delay before the second restart, then doubled [0]",
@@ -232,6 +236,9 @@ std::vector<OptionSpec> supervision_options() {
        .help = "time from the stop signal to SIGKILL [30]",
        .set = parsed(&Options::grace, parse_seconds), .torchrun = "shutdown-timeout",
        .variables = {"PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"}},
+      {.names = {"failure-grace"}, .value = "SECONDS", .group = supervision,
+       .help = "the same after a failure of another rank [--grace]",
+       .set = parsed(&Options::failure_grace, parse_seconds)},
       {.names = {"signals-to-handle"}, .value = "LIST", .group = supervision,
        .help = "signals that stop the job [SIGTERM,SIGINT,SIGHUP,SIGQUIT]",
        .set = parsed(&Options::signals_to_handle, parse_signals), .torchrun = "signals-to-handle",

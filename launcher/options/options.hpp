@@ -112,9 +112,11 @@ struct Options {
 
   // Supervision.
   int max_restarts = 0;
-  Milliseconds retry_delay{0};  // before the second and later restarts, doubled each time
+  bool restarts_renewed = false;  // by progress: --max-restarts N/progress
+  Milliseconds retry_delay{0};    // before the second and later restarts, doubled each time
   Milliseconds grace{30'000};
-  std::vector<int> signals_to_handle;  // never empty after parsing
+  std::optional<Milliseconds> failure_grace;  // after the failure of another rank; unset: grace
+  std::vector<int> signals_to_handle;         // never empty after parsing
   bool signal_group = false;
 
   // Output.

@@ -80,6 +80,16 @@ int parse_whole(const std::string& text, int least, int most) {
   throw UsageError(fmt::format("need a whole number from {} to {}", least, most));
 }
 
+std::pair<int, bool> parse_restarts(const std::string& text) {
+  constexpr int kMost = 1'000'000;
+  constexpr std::string_view kRenewed = "/progress";
+  const bool renewed = text.ends_with(kRenewed);
+  const auto number = renewed ? text.substr(0, text.size() - kRenewed.size()) : text;
+  if (const auto value = whole_in(number, 0, kMost)) return {*value, renewed};
+  throw UsageError(
+      fmt::format("need a whole number from 0 to {}, or one followed by /progress", kMost));
+}
+
 bool parse_bool(const std::string& text) {
   if (const auto number = whole_number(text)) return *number != 0;
   const auto word = std::string(trimmed(text));

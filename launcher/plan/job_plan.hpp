@@ -11,7 +11,7 @@ namespace mgpu::launcher {
 struct JobPlan {
   CommandLine command;
   Placement placement;
-  PlanFacts facts;  // its job_cookie is filled in by the event loop
+  PlanFacts facts;  // its job_cookie and worker_socket are filled in by the event loop
   // Set in a multi-node job, where the leader decides the placement.
   std::optional<RendezvousPlan> rendezvous_plan;
   rendezvous::Credentials credentials;

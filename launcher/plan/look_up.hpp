@@ -11,7 +11,7 @@ namespace mgpu::launcher {
 // The facts about this node that planning needs.
 struct NodeFacts {
   int nproc = 1;
-  PlanFacts facts;  // all but its job_cookie
+  PlanFacts facts;  // all but its job_cookie and worker_socket
 };
 
 // Finds the GPUs, counts the ranks and finds their cores. `get` reads an environment variable, like

@@ -94,6 +94,7 @@ Contract contract_of(const Options& options, const Placement& placement, const A
   c.error_file = spec.log_dir.empty() ? "" : spec.log_dir + "/error.json";
   c.oom_count = attempt.oom_count;
   c.leader_addr = attempt.leader_addr;
+  c.worker_socket = facts.worker_socket;
   return c;
 }
 

@@ -65,6 +65,7 @@ struct PlanFacts {
   std::string run_id = "none";
   std::string socket_interface = {};  // for gloo, unless the user sets it; empty: gloo chooses
   std::string job_cookie;             // marks every process of this job; empty: not marked
+  std::string worker_socket;          // see Contract
 };
 
 // How many ranks this node starts: --nproc-per-node, else one per visible GPU but at most the

@@ -98,6 +98,10 @@ void RankGroup::request_stop(int local_rank, Signal signal) {
   rank->signal_group(SIGCONT);
 }
 
+void RankGroup::signal_group(int local_rank, Signal signal) {
+  if (auto& rank = worker(local_rank)) rank->signal_group(signal);
+}
+
 void RankGroup::signal_leaders(Signal signal) {
   for (auto& worker : workers_)
     if (worker) worker->signal_leader(signal);

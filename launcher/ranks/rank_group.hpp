@@ -56,6 +56,7 @@ class RankGroup {
   // Signals a rank to stop: its leader or the whole group, depending on the settings. Resumes a
   // suspended rank so that it can handle the signal.
   void request_stop(int local_rank, Signal signal);
+  void signal_group(int local_rank, Signal signal);
   void signal_leaders(Signal signal);
   void signal_groups(Signal signal);
   // The ranks that a signal has suspended since the last call.

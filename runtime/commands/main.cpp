@@ -20,6 +20,7 @@
 #include "runtime/config/resolve.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
+#include "runtime/train/launcher_link.hpp"
 
 namespace {
 
@@ -41,6 +42,7 @@ int run(const train::RunCommand& command) {
   rendezvous::Contract contract;
   if (rendezvous::Contract::is_present(getenv)) {
     contract = rendezvous::Contract::from_environment(getenv);
+    train::obey_abort_orders(contract);
   } else if (const int gpus = train::visible_gpus(); gpus > 1 && !command.single) {
     throw train::UsageError(fmt::format(
         "{} GPUs are visible, but one process uses only one of them; run mgpu-run --nproc "

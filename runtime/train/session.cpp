@@ -118,7 +118,7 @@ const char* state_of(EndReason reason) {
 }  // namespace
 
 Session::Session(TrainConfig config, rendezvous::Contract contract)
-    : config_(std::move(config)), contract_(std::move(contract)) {}
+    : config_(std::move(config)), contract_(std::move(contract)), step_reports_(contract_) {}
 
 Session::~Session() = default;
 
@@ -323,6 +323,7 @@ void Session::step_begins() {
 }
 
 void Session::step_ends() {
+  step_reports_.report(progress_.step);
   if (trace_) trace_->step_ends(progress_.step);
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/config/config.hpp"
 #include "runtime/model/flops.hpp"
 #include "runtime/train/adapter.hpp"
+#include "runtime/train/launcher_link.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
 #include "runtime/train/rank_places.hpp"
@@ -124,6 +125,7 @@ class Session {
   std::int64_t last_saved_ = -1;
   bool save_requested_ = false;
   EndReason end_reason_ = EndReason::complete;
+  StepReports step_reports_;  // to the launcher
 
  private:
   void decide_four_bit();

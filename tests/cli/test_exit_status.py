@@ -57,6 +57,23 @@ class Restarts(JobTest):
         self.assertEqual(job.returncode, 0)
         self.assertEqual(len(job.report["attempts"]), 3)
 
+    def test_restarts_after_new_steps_do_not_count_if_progress_renews_them(self):
+        job = self.run_job("-n", 1, "--max-restarts", "1/progress", self.script(
+            'import os, socket, sys\n'
+            'launcher = socket.socket(socket.AF_UNIX)\n'
+            'launcher.connect(os.environ["MGPU_WORKER_SOCKET"].replace("@", "\\0", 1))\n'
+            'step = [5, 8, 9, 9, 9][int(os.environ["TORCHELASTIC_RESTART_COUNT"])]\n'
+            'launcher.sendall(b\'{"rank": 0, "step": %d}\\n\' % step)\n'
+            'sys.exit(3)\n'))
+        self.assertEqual(job.returncode, 3)
+        self.assertEqual([a["last_step"] for a in job.report["attempts"]], [5, 8, 9, 9, 9])
+        restarts = [line.rpartition("(")[2] for line in job.err.splitlines() if "restarting" in line]
+        self.assertEqual(restarts, ["restart 1, after new steps up to 5)",
+                                    "restart 2, after new steps up to 8)",
+                                    "restart 3, after new steps up to 9)",
+                                    "restart 4, 1 of 1 without a new step)"])
+        self.assertIn("attempt 5 (exit status 3)", job.err)
+
     def test_each_attempt_uses_a_new_port(self):
         job = self.sh(2, 'echo $MASTER_PORT; exit $RANK', "--max-restarts", 2)
         ports = job.out.split()

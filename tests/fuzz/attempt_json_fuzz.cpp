@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   end.attempts.push_back(attempt);
   require(!launcher::failure_report(end).empty());
   require(!launcher::report_json(end).empty());
-  launcher::restart_line(attempt, 3);
+  launcher::restart_line(attempt, {}, 3);
   try {
     const auto message = rendezvous::decode(text);
     const std::string again = rendezvous::encode(message);

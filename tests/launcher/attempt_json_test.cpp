@@ -107,5 +107,5 @@ TEST_CASE("any report of a node can be described", "[report]") {
           "ranks": [{"signo": -1, "after": -9223372036854775808}]})"));
   CHECK_FALSE(failure_report(end).empty());
   CHECK_FALSE(report_json(end).empty());
-  CHECK_FALSE(restart_line(end.attempts[0], 3).empty());
+  CHECK_FALSE(restart_line(end.attempts[0], end, 3).empty());
 }

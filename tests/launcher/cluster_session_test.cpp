@@ -43,21 +43,23 @@ struct LoneNode {
     plan.rendezvous_plan->host = "127.0.0.1";
     plan.rendezvous_plan->port = free_port();
     plan.rendezvous_plan->runs_leader = true;
-    session.emplace(io, options, plan, "host-a", supervisor,
-                    ClusterSession::Callbacks{
-                        .round_started =
-                            [this](const auto& started) {
-                              round = started;
-                              supervisor.handle(RoundStarted{started.number});
-                            },
-                        .stop_requested = [this](Signal signal) { stops.push_back(signal); },
-                        .job_ended = [this](int end, const std::string&) { status = end; },
-                        .suspend_ranks = [this] { ++suspended; },
-                        .resume_ranks = [this] { ++resumed; },
-                        .parent_exited = [] {},
-                        .connected = [](int) {},
-                        .kill_by = [this](auto when) { kill_by = when; },
-                        .print_note = [](std::string_view) {}});
+    session.emplace(
+        io, options, plan, "host-a", supervisor,
+        ClusterSession::Callbacks{
+            .round_started =
+                [this](const auto& started) {
+                  round = started;
+                  supervisor.handle(RoundStarted{started.number});
+                },
+            .stop_requested =
+                [this](const RoundStopRequested& stop) { stops.push_back(stop.signal); },
+            .job_ended = [this](int end, const std::string&) { status = end; },
+            .suspend_ranks = [this] { ++suspended; },
+            .resume_ranks = [this] { ++resumed; },
+            .parent_exited = [] {},
+            .connected = [](int) {},
+            .kill_by = [this](auto when) { kill_by = when; },
+            .print_note = [](std::string_view) {}});
     session->start();
     run_until([this] { return round.has_value(); });
   }

@@ -50,6 +50,7 @@ TEST_CASE("a failure stops all nodes and sets the status of the job", "[coordina
   CHECK(job.phase() == "stopping");
   REQUIRE(job.recipients<Stop>() == Nodes{1, 3});
   CHECK(job.sent<Stop>()[0].second.why == "a rank on host2 failed");
+  CHECK(job.sent<Stop>()[0].second.failed);
   CHECK(job.sent<Stop>()[0].second.signo == SIGTERM);
   CHECK(job.sent<Stop>()[0].second.round == 0);
   job.fail(2, job.now, 7);
@@ -173,6 +174,7 @@ TEST_CASE("a lost node stops the others, which continue when its ranks must have
   const auto last_heartbeat = job.now - 5s;
   job.lose(3, last_heartbeat);
   CHECK(job.recipients<Stop>() == Nodes{1, 2});
+  CHECK(job.sent<Stop>()[0].second.failed);
   CHECK_THAT(job.all<PrintLine>().at(0).line,
              Contains("node 2 (host3) is lost: it is silent") && Contains("within 10.0 s"));
   job.end(1, Outcome::stopped);
@@ -359,6 +361,7 @@ TEST_CASE("a node may leave an elastic job", "[coordinator]") {
   job.failing(2, SIGTERM);
   CHECK(job.recipients<Stop>() == Nodes{1, 3});
   CHECK(job.sent<Stop>()[0].second.why == "host2 was asked to stop");
+  CHECK_FALSE(job.sent<Stop>()[0].second.failed);
   job.leave(2, SIGTERM);
   job.end(1, Outcome::stopped);
   SECTION("") {

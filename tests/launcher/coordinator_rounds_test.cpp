@@ -126,6 +126,7 @@ TEST_CASE("a new node below the maximum starts a new round of all nodes", "[coor
   job.tick(30s);
   CHECK(job.phase() == "stopping");
   CHECK(job.recipients<Stop>() == Nodes{1});
+  CHECK_FALSE(job.sent<Stop>()[0].second.failed);
   job.join(3);  // one more while the others stop
   CHECK(job.started_round().empty());
   job.end(1, Outcome::stopped);

@@ -53,6 +53,37 @@ TEST_CASE("the first restart is immediate and the delay doubles for later ones",
   CHECK(delays == std::vector<std::chrono::milliseconds>{0s, 2s, 4s, 8s, 16s, 32s, 60s, 60s, 60s});
 }
 
+TEST_CASE("with renewal only restarts without a new step count", "[restart_policy]") {
+  const RestartLimits limits{.max_restarts = 2, .retry_delay = 2s, .renewed_by_progress = true};
+  History history;
+  const auto after = [&](std::int64_t last_step) {
+    history.push_back({Cause::Kind::signal, 10s, last_step});
+    return decide_restart(history, limits);
+  };
+  CHECK(after(20).counted == 0);
+  SECTION("a month of failures, each after some new steps, ends nothing") {
+    for (std::int64_t step = 21; step < 300; ++step) {
+      const auto decision = after(step);
+      CHECK(decision.restart);
+      CHECK(decision.delay == 0s);
+    }
+  }
+  SECTION("the same step again is no progress") {
+    CHECK(after(20).counted == 1);
+    CHECK(after(7).delay == 2s);
+    CHECK(after(21).counted == 0);
+    CHECK(after(21).counted == 1);
+    CHECK(after(-1).counted == 2);
+    CHECK_FALSE(after(21).restart);
+  }
+  SECTION("and neither is a failure before the first step") {
+    History none{{Cause::Kind::signal, 10s}};
+    CHECK(decide_restart(none, limits).counted == 1);
+    CHECK(decide_restart(none, limits, 1).restart);
+    CHECK_FALSE(decide_restart(none, limits, 2).restart);
+  }
+}
+
 TEST_CASE("failures before a lost leader count against the limit", "[restart_policy]") {
   const RestartLimits limits{.max_restarts = 3, .retry_delay = 2s};
   CHECK(decide_restart({{Cause::Kind::signal, 1ms}}, limits, 1).delay == 2s);

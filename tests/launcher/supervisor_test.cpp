@@ -30,7 +30,7 @@ TEST_CASE("the first failure stops the others and sets the exit status", "[super
   Supervisor s(3);
   s.start();
   CHECK(s.handle(RankExited{1, kExitedWith7}) ==
-        Actions{SignalRank{0, SIGTERM}, SignalRank{2, SIGTERM}, StartGrace{}});
+        Actions{AbortRank{0}, AbortRank{2}, StartGrace{true}});
   CHECK(s.first_failed() == 1);
   CHECK(s.stopping());
 
@@ -194,6 +194,24 @@ TEST_CASE("a round that is stopped is no failure", "[supervisor]") {
   CHECK(s.handle(RoundStarted{1}).empty());  // not until all processes of the last one are gone
   CHECK(s.handle(TreeEmpty{}) == Actions{AssessFailure{}});
   CHECK_FALSE(s.stop_signal());
+}
+
+TEST_CASE("the ranks of a round abort if a peer has failed, and save if nodes join",
+          "[supervisor]") {
+  Supervisor s(2, true);
+  s.handle(RoundStarted{0});
+  SECTION("abort") {
+    CHECK(s.handle(RoundStopRequested{SIGTERM, true}) ==
+          Actions{AbortRank{0}, AbortRank{1}, StartGrace{true}});
+    CHECK(s.handle(RoundStopRequested{SIGTERM, true}).empty());
+    CHECK(s.handle(RoundStopRequested{SIGTERM}).empty());
+    CHECK(s.first_failed() == -1);
+  }
+  SECTION("save") {
+    CHECK(s.handle(RoundStopRequested{SIGTERM}) ==
+          Actions{SignalRank{0, SIGTERM}, SignalRank{1, SIGTERM}, StartGrace{}});
+    CHECK(s.handle(RoundStopRequested{SIGTERM, true}).empty());
+  }
 }
 
 TEST_CASE("a failure before the stop of the round is reported", "[supervisor]") {

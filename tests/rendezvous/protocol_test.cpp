@@ -46,7 +46,9 @@ TEST_CASE("every message is encoded and decoded unchanged", "[protocol]") {
   CHECK(std::tuple(begin.round, begin.restarts, begin.oom_count, begin.node_rank, begin.nodes,
                    begin.base_rank, begin.world_size, begin.grace, begin.master_addr,
                    begin.master_port) == std::tuple(1, 2, 3, 4, 5, 6, 7, 9, "host", 8));
+  CHECK(through(Stop{9, "why", 2, true}).failed);
   const auto stop = through(Stop{9, "why", 2});
+  CHECK_FALSE(stop.failed);
   CHECK(std::tuple(stop.round, stop.why, stop.signo) == std::tuple(9, "why", 2));
   const auto end = through(End{7, "words"});
   CHECK(std::tuple(end.status, end.message) == std::tuple(7, "words"));

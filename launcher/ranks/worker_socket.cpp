@@ -1,0 +1,188 @@
+#include "launcher/ranks/worker_socket.hpp"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "rendezvous/auth.hpp"
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/json_field.hpp"
+#include "rendezvous/base/untrusted_json.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+constexpr std::size_t kLongestLine = 4096;
+constexpr std::size_t kConnectionsPerRank = 16;  // of the rank and of its own processes
+constexpr int kBacklog = 128;
+constexpr int kMostReads = 256;  // of one connection, when a rank has ended
+constexpr std::string_view kAbort = "{\"abort\": true}\n";
+
+// A socket that listens at an abstract address that nobody else can have.
+rendezvous::UniqueFd listen_at(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  rendezvous::UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      ::listen(fd.get(), kBacklog) != 0)
+    rendezvous::throw_errno("cannot make the worker socket");
+  return fd;
+}
+
+bool is_ours(int fd, ucred& who) {
+  socklen_t length = sizeof who;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 &&
+         (who.uid == ::geteuid() || who.uid == 0);
+}
+
+}  // namespace
+
+WorkerSocket::WorkerSocket(boost::asio::io_context& io, std::function<void(std::string_view)> note)
+    : io_(io), note_(std::move(note)), listener_(io) {
+  const auto name = "mgpu-run." + rendezvous::auth::to_hex(rendezvous::auth::random_bytes(16));
+  try {
+    listener_.assign(listen_at(name).release());
+    address_ = "@" + name;
+    accept();
+  } catch (const std::exception& failed) {
+    problem_ = failed.what();
+  }
+}
+
+void WorkerSocket::begin_attempt(int base_rank, int ranks) {
+  base_rank_ = base_rank;
+  ranks_ = ranks;
+  last_step_ = -1;
+  complained_ = false;
+  peers_.clear();
+}
+
+bool WorkerSocket::abort(int rank) {
+  bool told = false;
+  for (auto& [number, peer] : peers_)
+    if (peer.aborts && peer.rank == rank)
+      told |= ::send(peer.socket.native_handle(), kAbort.data(), kAbort.size(),
+                     MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(kAbort.size());
+  return told;
+}
+
+std::int64_t WorkerSocket::last_step() {
+  if (listener_.is_open()) accept_waiting();
+  for (auto peer = peers_.begin(); peer != peers_.end();) {
+    int available = 0;
+    bool open = true;
+    for (int i = 0;
+         open && i < kMostReads &&
+         ::ioctl(peer->second.socket.native_handle(), FIONREAD, &available) == 0 && available > 0;
+         ++i)
+      open = read(peer->second);
+    peer = open ? std::next(peer) : peers_.erase(peer);
+  }
+  return last_step_;
+}
+
+void WorkerSocket::accept() {
+  listener_.async_wait(listener_.wait_read, [this](const boost::system::error_code& failed) {
+    if (!failed && accept_waiting()) accept();
+  });
+}
+
+// Returns false if no more connections can be accepted.
+bool WorkerSocket::accept_waiting() {
+  while (true) {
+    rendezvous::UniqueFd fd(
+        ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) break;
+    admit(std::move(fd));
+  }
+  // Without descriptors the connection stays in the queue, and waiting would not wait.
+  if (errno != EMFILE && errno != ENFILE) return true;
+  note_("the worker socket is closed: no descriptors are left");
+  return false;
+}
+
+void WorkerSocket::admit(rendezvous::UniqueFd fd) {
+  ucred who{};
+  if (!is_ours(fd.get(), who)) return;
+  if (peers_.size() >= kConnectionsPerRank * static_cast<std::size_t>(ranks_)) return;
+  const Number number = next_++;
+  auto& peer = peers_.try_emplace(number, boost::asio::posix::stream_descriptor(io_)).first->second;
+  peer.socket.assign(fd.release());
+  peer.pid = who.pid;
+  await(number);
+}
+
+void WorkerSocket::await(Number number) {
+  auto& peer = peers_.at(number);
+  peer.socket.async_wait(peer.socket.wait_read,
+                         [this, number](const boost::system::error_code& failed) {
+                           const auto found = peers_.find(number);
+                           if (failed || found == peers_.end()) return;
+                           if (!read(found->second)) {
+                             peers_.erase(found);
+                             return;
+                           }
+                           await(number);
+                         });
+}
+
+// Reads once: a sender that never stops does not keep the loop from its other work.
+bool WorkerSocket::read(Peer& peer) {
+  char bytes[kLongestLine];
+  const auto got = ::recv(peer.socket.native_handle(), bytes, sizeof bytes, MSG_DONTWAIT);
+  if (got < 0) return errno == EAGAIN || errno == EINTR;
+  if (got == 0) return false;
+  peer.pending.append(bytes, static_cast<std::size_t>(got));
+  return take_lines(peer);
+}
+
+bool WorkerSocket::take_lines(Peer& peer) {
+  std::string wrong;
+  std::size_t begin = 0;
+  for (std::size_t end;
+       wrong.empty() && (end = peer.pending.find('\n', begin)) != peer.pending.npos;
+       begin = end + 1)
+    wrong = end - begin > kLongestLine
+                ? "is too long"
+                : take(peer, std::string_view(peer.pending).substr(begin, end - begin));
+  peer.pending.erase(0, begin);
+  if (wrong.empty() && peer.pending.size() > kLongestLine) wrong = "is too long";
+  if (wrong.empty()) return true;
+  if (!std::exchange(complained_, true))
+    note_(fmt::format("process {} is no longer heard: a line that it sent to the worker socket {}",
+                      peer.pid, wrong));
+  return false;
+}
+
+std::string WorkerSocket::take(Peer& peer, std::string_view line) {
+  const auto json = rendezvous::parse_untrusted_json(line);
+  if (!json.is_object()) return "is not a JSON object";
+  if (const auto rank = json.find("rank"); rank != json.end()) {
+    if (!rendezvous::fits<int>(*rank) || rank->get<int>() < base_rank_ ||
+        rank->get<int>() - base_rank_ >= ranks_)
+      return "names a rank that does not run here";
+    peer.rank = rank->get<int>();
+  }
+  if (!peer.rank) return "does not name its rank";
+  if (const auto aborts = json.find("aborts"); aborts != json.end()) {
+    if (!aborts->is_boolean()) return "has a value for \"aborts\" that is not true or false";
+    peer.aborts = aborts->get<bool>();
+  }
+  if (const auto step = json.find("step"); step != json.end()) {
+    if (!rendezvous::fits<std::int64_t>(*step) || step->get<std::int64_t>() < 0)
+      return "has a value for \"step\" that is not a whole number from 0 on";
+    last_step_ = std::max(last_step_, step->get<std::int64_t>());
+  }
+  return {};
+}
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/unique_fd.hpp"
+
+namespace mgpu::launcher {
+
+// The socket through which any program of the job can talk to its launcher: lines of JSON in both
+// directions (docs/launcher.md, "Worker socket"). A rank that asks for it learns that it has to
+// abort because a peer has failed, which a signal cannot tell from "stop and save".
+//
+// Its address is abstract: it is not a file, so nothing is left behind, and it ends with this
+// process. Only processes of our user (and root) may connect.
+class WorkerSocket {
+ public:
+  // `note` gets lines for the user, about senders that break the rules.
+  WorkerSocket(boost::asio::io_context& io, std::function<void(std::string_view)> note);
+  WorkerSocket(const WorkerSocket&) = delete;
+  WorkerSocket& operator=(const WorkerSocket&) = delete;
+
+  // "@NAME", for the environment of the ranks. Empty if no socket could be made.
+  const std::string& address() const { return address_; }
+  // Why, then.
+  const std::string& problem() const { return problem_; }
+
+  // From now on these ranks may send. Connections of earlier attempts are closed.
+  void begin_attempt(int base_rank, int ranks);
+  // The last step that a rank reported in this attempt; -1: none did. Counts what ranks that have
+  // ended sent before.
+  std::int64_t last_step();
+  // Tells the rank to end at once. False if no process of it has asked to be told.
+  bool abort(int rank);
+
+ private:
+  struct Peer {
+    explicit Peer(boost::asio::posix::stream_descriptor end) : socket(std::move(end)) {}
+    boost::asio::posix::stream_descriptor socket;
+    pid_t pid = 0;
+    std::string pending;  // an incomplete line
+    std::optional<int> rank = {};
+    bool aborts = false;
+  };
+  using Number = std::size_t;
+
+  void accept();
+  bool accept_waiting();
+  void admit(rendezvous::UniqueFd fd);
+  void await(Number number);
+  bool read(Peer& peer);
+  bool take_lines(Peer& peer);
+  // Returns what is wrong with the line, or nothing.
+  std::string take(Peer& peer, std::string_view line);
+
+  boost::asio::io_context& io_;
+  std::function<void(std::string_view)> note_;
+  std::string address_, problem_;
+  boost::asio::posix::stream_descriptor listener_;
+  std::map<Number, Peer> peers_;
+  Number next_ = 0;
+  int base_rank_ = 0, ranks_ = 0;
+  std::int64_t last_step_ = -1;
+  bool complained_ = false;  // in this attempt
+};
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,167 @@
+#include "launcher/ranks/worker_socket.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "tests/support/catch.hpp"
+
+using mgpu::launcher::WorkerSocket;
+using mgpu::rendezvous::UniqueFd;
+
+namespace {
+
+// A process of a rank.
+class Program {
+ public:
+  explicit Program(const std::string& address) : fd_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
+    sockaddr_un to{};
+    to.sun_family = AF_UNIX;
+    std::memcpy(to.sun_path + 1, address.data() + 1, address.size() - 1);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
+    REQUIRE(::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&to), length) == 0);
+  }
+  void send(std::string_view text) {
+    REQUIRE(::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(text.size()));
+  }
+  // What has arrived; "closed" at the end.
+  std::string received() {
+    char bytes[256];
+    const auto got = ::recv(fd_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno == ECONNRESET)) return "closed";
+    return got < 0 ? std::string() : std::string(bytes, static_cast<std::size_t>(got));
+  }
+
+ private:
+  UniqueFd fd_;
+};
+
+struct Launcher {
+  boost::asio::io_context io;
+  std::vector<std::string> notes;
+  WorkerSocket socket{io, [this](std::string_view line) { notes.emplace_back(line); }};
+
+  Launcher() { socket.begin_attempt(4, 2); }
+  void run() {
+    io.restart();
+    while (io.poll() > 0) {
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a rank that asks for it is told to abort", "[worker_socket]") {
+  Launcher launcher;
+  REQUIRE(launcher.socket.address().starts_with("@mgpu-run."));
+  Program five(launcher.socket.address());
+  Program four(launcher.socket.address());
+  five.send("{\"rank\": 5, \"aborts\": true}\n");
+  four.send("{\"rank\": 4}\n");
+  launcher.run();
+  CHECK(launcher.socket.abort(5));
+  CHECK_FALSE(launcher.socket.abort(4));
+  CHECK(five.received() == "{\"abort\": true}\n");
+  CHECK(four.received().empty());
+  four.send("{\"rank\": 4, \"aborts\": true, \"of_a_later_version\": [1]}\n");
+  launcher.run();
+  CHECK(launcher.socket.abort(4));
+  CHECK(launcher.notes.empty());
+}
+
+TEST_CASE("a line may arrive in pieces, and several at once", "[worker_socket]") {
+  Launcher launcher;
+  Program five(launcher.socket.address());
+  five.send("{\"rank\": 5}\n{\"rank\": 5, \"abo");
+  launcher.run();
+  CHECK_FALSE(launcher.socket.abort(5));
+  five.send("rts\": true}\n{\"rank\"");
+  launcher.run();
+  CHECK(launcher.socket.abort(5));
+}
+
+TEST_CASE("a sender that breaks the rules is no longer heard, and named once", "[worker_socket]") {
+  const auto [line, wrong] = GENERATE(table<std::string, std::string>({
+      {"step 5\n", "is not a JSON object"},
+      {"[]\n", "is not a JSON object"},
+      {"{\"rank\": 6}\n", "names a rank that does not run here"},
+      {"{\"rank\": 3}\n", "names a rank that does not run here"},
+      {"{\"rank\": 99999999999999999999}\n", "names a rank that does not run here"},
+      {"{\"rank\": \"5\"}\n", "names a rank that does not run here"},
+      {"{\"rank\": 5, \"aborts\": 1}\n", "has a value for \"aborts\" that is not true or false"},
+      {"{\"rank\": 5, \"step\": -1}\n",
+       "has a value for \"step\" that is not a whole number from 0 on"},
+      {"{\"rank\": 5, \"step\": 1.5}\n",
+       "has a value for \"step\" that is not a whole number from 0 on"},
+      {std::string(5000, '[') + "\n", "is too long"},
+      {std::string(9000, 'x'), "is too long"},
+  }));
+  Launcher launcher;
+  CAPTURE(line.size(), wrong);
+  for (int i = 0; i < 2; ++i) {
+    Program five(launcher.socket.address());
+    five.send("{\"rank\": 5, \"aborts\": true}\n");
+    five.send(line);
+    launcher.run();
+    CHECK_FALSE(launcher.socket.abort(5));
+    CHECK(five.received() == "closed");
+  }
+  REQUIRE(launcher.notes.size() == 1);
+  CHECK(launcher.notes.front() ==
+        fmt::format("process {} is no longer heard: a line that it sent to the worker socket {}",
+                    ::getpid(), wrong));
+}
+
+TEST_CASE("the first line of a connection names the rank", "[worker_socket]") {
+  Launcher launcher;
+  Program program(launcher.socket.address());
+  program.send("{\"aborts\": true}\n");
+  launcher.run();
+  CHECK(program.received() == "closed");
+  REQUIRE(launcher.notes.size() == 1);
+  CHECK(launcher.notes.front().ends_with("does not name its rank"));
+}
+
+TEST_CASE("the last step is the highest that a rank reported in the attempt", "[worker_socket]") {
+  Launcher launcher;
+  CHECK(launcher.socket.last_step() == -1);
+  Program five(launcher.socket.address()), four(launcher.socket.address());
+  five.send("{\"rank\": 5, \"step\": 7}\n{\"step\": 8}\n");
+  launcher.run();
+  four.send("{\"rank\": 4, \"step\": 7}\n");
+  CHECK(launcher.socket.last_step() == 8);
+  // Sent just before its rank ended: the loop has not seen the connection yet.
+  Program(launcher.socket.address()).send("{\"rank\": 4, \"step\": 9}\n");
+  CHECK(launcher.socket.last_step() == 9);
+  launcher.socket.begin_attempt(4, 2);
+  CHECK(launcher.socket.last_step() == -1);
+}
+
+TEST_CASE("connections of an earlier attempt are closed", "[worker_socket]") {
+  Launcher launcher;
+  Program five(launcher.socket.address());
+  five.send("{\"rank\": 5, \"aborts\": true}\n");
+  launcher.run();
+  launcher.socket.begin_attempt(4, 2);
+  CHECK(five.received() == "closed");
+  CHECK_FALSE(launcher.socket.abort(5));
+}
+
+TEST_CASE("one rank cannot use up all descriptors of the launcher", "[worker_socket]") {
+  Launcher launcher;
+  std::vector<Program> programs;
+  for (int i = 0; i < 40; ++i) programs.emplace_back(launcher.socket.address());
+  launcher.run();
+  int closed = 0;
+  for (auto& program : programs) closed += program.received() == "closed";
+  CHECK(closed == 8);
+}

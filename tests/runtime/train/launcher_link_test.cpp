@@ -1,0 +1,121 @@
+#include "runtime/train/launcher_link.hpp"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "rendezvous/base/unique_fd.hpp"
+#include "tests/support/catch.hpp"
+
+using mgpu::rendezvous::Contract;
+using mgpu::rendezvous::UniqueFd;
+
+namespace {
+
+// The launcher's end of the worker socket.
+class Launcher {
+ public:
+  Launcher() : listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    std::memcpy(at.sun_path + 1, name_.data(), name_.size());
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name_.size());
+    REQUIRE(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&at), length) == 0);
+    REQUIRE(::listen(listener_.get(), 4) == 0);
+  }
+  std::string address() const { return "@" + name_; }
+
+  // Runs a rank that waits for ever, or until this connection ends.
+  pid_t start_rank() {
+    const pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    Contract contract;
+    contract.rank = 3;
+    contract.worker_socket = address();
+    mgpu::train::obey_abort_orders(contract);
+    ::alarm(60);
+    while (true) ::pause();
+  }
+  std::string hello() {
+    connection_ = UniqueFd(::accept(listener_.get(), nullptr, nullptr));
+    char bytes[256];
+    const auto got = ::recv(connection_.get(), bytes, sizeof bytes, 0);
+    return {bytes, got > 0 ? static_cast<std::size_t>(got) : 0};
+  }
+  void send(std::string_view text) {
+    REQUIRE(::send(connection_.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(text.size()));
+  }
+  void close() { connection_ = {}; }
+
+ private:
+  std::string name_ = fmt::format("launcher-link-test-{}", ::getpid());
+  UniqueFd listener_, connection_;
+};
+
+}  // namespace
+
+TEST_CASE("a rank ends at once when its launcher says that a peer has failed", "[launcher_link]") {
+  Launcher launcher;
+  const pid_t rank = launcher.start_rank();
+  CHECK(launcher.hello() == "{\"rank\": 3, \"aborts\": true}\n");
+  SECTION("whole") {
+    launcher.send("{\"abort\": true}\n");
+  }
+  SECTION("in pieces, after a line of a later version") {
+    launcher.send("{\"of_a_later_version\": 1}\n{\"abort\": false}\n{\"ab");
+    launcher.send("ort\": true}\n");
+  }
+  int status = 0;
+  CHECK(::waitpid(rank, &status, 0) == rank);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 128 + SIGTERM);
+}
+
+TEST_CASE("a rank outlives its connection to the launcher", "[launcher_link]") {
+  Launcher launcher;
+  const pid_t rank = launcher.start_rank();
+  launcher.hello();
+  launcher.close();
+  CHECK(::waitpid(rank, nullptr, WNOHANG) == 0);
+  ::kill(rank, SIGKILL);
+  int status = 0;
+  CHECK(::waitpid(rank, &status, 0) == rank);
+  CHECK(WTERMSIG(status) == SIGKILL);
+}
+
+TEST_CASE("the launcher learns the steps of a rank", "[launcher_link]") {
+  Launcher launcher;
+  Contract contract;
+  contract.rank = 3;
+  contract.worker_socket = launcher.address();
+  mgpu::train::StepReports reports(contract);
+  reports.report(7);
+  for (int step = 8; step < 100; ++step) reports.report(step);
+  CHECK(launcher.hello() == "{\"rank\": 3, \"step\": 7}\n");
+  SECTION("and a launcher that is gone does not matter") {
+    launcher.close();
+    std::this_thread::sleep_for(std::chrono::milliseconds(501));
+    CHECK_NOTHROW(reports.report(100));
+    CHECK_NOTHROW(reports.report(101));
+  }
+}
+
+TEST_CASE("without a launcher nothing is obeyed", "[launcher_link]") {
+  Contract contract;
+  contract.worker_socket = GENERATE("", "nonsense", "@nobody-listens-here");
+  CHECK_NOTHROW(mgpu::train::obey_abort_orders(contract));
+  contract.worker_socket = "@" + std::string(500, 'x');
+  CHECK_NOTHROW(mgpu::train::obey_abort_orders(contract));
+}
