@@ -69,8 +69,7 @@ std::string plan_of_roles(train::PlanRequest request) {
   const auto settings = rl::reward_settings(request.config);
   for (const auto& entry : rl::reward_names(request.config))
     if (rl::is_reward_model(entry, settings))
-      roles.reward_models.push_back(
-          {rl::reward_model_name(entry), model::read_model_config(entry)});
+      roles.reward_models.push_back(rl::reward_model_memory(entry));
   roles.config.zero_stage = train::choose_zero_stage(request);
   roles.config.gradient_checkpointing =
       train::choose_recompute({roles.model, roles.config, request.ranks, request.gpu_bytes});

@@ -81,7 +81,8 @@ void decide_task(Reading& reading) {
   if (reading.find("task")) {
     const auto task = reading.value("task", [](const YamlNode& v) { return choose(v, kTasks); });
     reading.config.task = task.value_or(Task::sft);
-  } else if (reading.find("reward_funcs") || reading.find("num_generations")) {
+  } else if (reading.find("reward_funcs") || reading.find("reward_model") ||
+             reading.find("num_generations")) {
     reading.config.task = Task::grpo;
   }
   if (reading.config.task == Task::grpo) reading.config.learning_rate = 1e-6;
