@@ -22,7 +22,6 @@
 #include "runtime/config/planning/suggestion.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/config/templates.hpp"
-#include "runtime/model/read_config.hpp"
 #include "runtime/rl/recipe.hpp"
 #include "runtime/rl/reward_model.hpp"
 #include "runtime/train/device.hpp"

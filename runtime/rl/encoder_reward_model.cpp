@@ -21,19 +21,6 @@ using rewards::RewardError;
 // than in a decoder.
 constexpr std::size_t kMaxPaddedTokens = 4096;
 
-// A template for pairs can contain any ids and types.
-void check_ranges(const TypedTokens& tokens, const encoder::DebertaConfig& config) {
-  for (const auto id : tokens.ids)
-    if (id >= config.vocab_size)
-      throw std::runtime_error(fmt::format("the tokenizer gives the id {}, but vocab_size is {}",
-                                           id, config.vocab_size));
-  for (const auto type : tokens.types)
-    if (config.token_types > 0 && type >= config.token_types)
-      throw std::runtime_error(
-          fmt::format("the tokenizer gives the token type {}, but type_vocab_size is {}", type,
-                      config.token_types));
-}
-
 }  // namespace
 
 std::string question_of(const Prompt& prompt) {
@@ -71,9 +58,7 @@ TypedTokens EncoderRewardModel::encode(const ScoredCompletion& completion,
   try {
     auto pair = source().model.tokenizer.encode_pair(question_of(prompt), completion.text,
                                                      static_cast<std::size_t>(longest()));
-    TypedTokens tokens{std::move(pair.both.ids), std::move(pair.both.types)};
-    check_ranges(tokens, *source().deberta);
-    return tokens;
+    return {std::move(pair.both.ids), std::move(pair.both.types)};
   } catch (const std::runtime_error& e) {
     throw RewardError(name(), fmt::format("{}: {}", prompt.where, e.what()));
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 #include "rendezvous/base/contained_file.hpp"
@@ -80,7 +81,7 @@ void require_known_type(const std::string& folder, const std::string& config_tex
   const auto type = checkpoint::Fields(config, "").string("model_type", "");
   if (type.empty() || model::find_family(type)) return;
   throw std::runtime_error(fmt::format(
-      "{}/config.json: model_type {} is not supported for a reward model; {} and {} are", folder,
+      "{}/config.json: model_type {} is not supported for a reward model; {}, {} are", folder,
       checkpoint::in_quotes(type), encoder::kDebertaType, model::family_names()));
 }
 
@@ -114,6 +115,21 @@ void require_vocabulary(const train::ModelSource& model, std::int64_t rows) {
                                          model.folder, rows, model.tokenizer.size()));
 }
 
+// A template for pairs can contain any ids and types.
+void require_pairs(const train::ModelSource& model, const encoder::DebertaConfig& config) {
+  const auto pair = model.tokenizer.encode_pair("a", "b", static_cast<std::size_t>(config.longest));
+  for (const auto id : pair.both.ids)
+    if (id >= config.vocab_size)
+      throw std::runtime_error(
+          fmt::format("the tokenizer of {} adds the id {} to a pair of texts, but vocab_size is {}",
+                      model.folder, id, config.vocab_size));
+  for (const auto type : pair.both.types)
+    if (config.token_types > 0 && type >= config.token_types)
+      throw std::runtime_error(
+          fmt::format("the tokenizer of {} has the token type {}, but type_vocab_size is {}",
+                      model.folder, type, config.token_types));
+}
+
 RewardModelSource open_encoder(const std::string& name, std::size_t index,
                                const std::string& folder, std::string config_text) {
   RewardModelSource source{
@@ -122,6 +138,7 @@ RewardModelSource open_encoder(const std::string& name, std::size_t index,
   source.model.config_text = std::move(config_text);
   require_classifier(name, source.model);
   require_vocabulary(source.model, source.deberta->vocab_size);
+  require_pairs(source.model, *source.deberta);
   refuse_pickled_weights(folder);
   source.model.weights = std::make_unique<checkpoint::Weights>(folder);
   require_one_label(source.model);

@@ -218,7 +218,7 @@ class RewardModels(RewardModelTest):
                              "...ForSequenceClassification"),
                 (three, "has 3 labels; a reward model must have one (num_labels 1)"),
                 (headless, "has no score.weight"),
-                (other, "model_type 'bert' is not supported for a reward model; deberta-v2 and "
+                (other, "model_type 'bert' is not supported for a reward model; deberta-v2, "
                         "llama, mistral, qwen2 and qwen3 are")):
             with self.subTest(folder.name):
                 run = self.refused(2, line, nproc=1, reward_funcs=[str(folder)])
@@ -323,6 +323,8 @@ class Debertas(RewardModelTest):
         names = ("conv", "act", "bias", "pickle", "headless", "kind")
         folders = {name: make_deberta(self.dir / name) for name in names}
         folders["three"] = make_deberta(self.dir / "three", labels=3)
+        folders["typed"] = make_deberta(self.dir / "typed", type_vocab_size=1)
+        folders["small"] = make_deberta(self.dir / "small", vocab_size=90)
         for name, change in (("conv", {"conv_kernel_size": 3}), ("act", {"hidden_act": "mish"}),
                              ("bias", {"pos_att_type": "p2p|c2p"}),
                              ("kind", {"architectures": ["DebertaV2ForMaskedLM"]})):
@@ -343,6 +345,8 @@ class Debertas(RewardModelTest):
                 ("pickle", "AutoModelForSequenceClassification as M; M.from_pretrained("),
                 ("headless", "has no classifier.weight"),
                 ("three", "has 3 labels; a reward model must have one (num_labels 1)"),
+                ("typed", "has the token type 1, but type_vocab_size is 1"),
+                ("small", "has vocab_size 90 but its tokenizer has 200 tokens"),
                 ("spm", "no tokenizer.json in ")):
             with self.subTest(name):
                 run = self.refused(2, line, nproc=1, reward_funcs=[str(folders[name])])

@@ -86,9 +86,9 @@ std::vector<KeySpec> grpo_keys() {
             "rewards, see [rewards.md](rewards.md): built-in names, rules, files, programs, URLs, "
             "models",
             {"reward_functions", "rewards"}),
-      text(
-          "reward_model", "",
-          "a reward model in addition to reward_funcs: its folder, or its name in the Hub's cache"),
+      text("reward_model", "",
+           "a reward model in addition to reward_funcs: its folder, or its name in the Hub's cache",
+           {"reward_model_path", "reward_model_name_or_path"}),
       any("reward_weights", "1 for each", "weight of each reward"),
       text("reward_type", "", "not supported: name rule or ranking in reward_funcs"),
       whole("num_generations", between(2, 1e6), "8",
