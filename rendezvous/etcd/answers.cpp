@@ -5,10 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/base64.hpp"
 #include "rendezvous/base/json_field.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
-#include "rendezvous/base/base64.hpp"
 
 namespace mgpu::rendezvous::etcd {
 namespace {

@@ -22,7 +22,6 @@
 #include "runtime/config/planning/suggestion.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/config/templates.hpp"
-#include "runtime/model/read_config.hpp"
 #include "runtime/rl/recipe.hpp"
 #include "runtime/rl/reward_model.hpp"
 #include "runtime/train/device.hpp"
@@ -69,8 +68,7 @@ std::string plan_of_roles(train::PlanRequest request) {
   const auto settings = rl::reward_settings(request.config);
   for (const auto& entry : rl::reward_names(request.config))
     if (rl::is_reward_model(entry, settings))
-      roles.reward_models.push_back(
-          {rl::reward_model_name(entry), model::read_model_config(entry)});
+      roles.reward_models.push_back(rl::reward_model_memory(entry));
   roles.config.zero_stage = train::choose_zero_stage(request);
   roles.config.gradient_checkpointing =
       train::choose_recompute({roles.model, roles.config, request.ranks, request.gpu_bytes});

@@ -181,7 +181,7 @@ std::int64_t deberta_forward_bytes(const DebertaConfig& config, std::int64_t tok
   const auto row = config.relative ? 3 * longest + 4 * config.span() : 3 * longest;
   const auto attention =
       tokens * config.heads * row + (config.relative ? longest * longest * 2 : 0);
-  const auto layer = tokens * (6 * config.hidden_size + 2 * config.intermediate_size);
+  const auto layer = tokens * (10 * config.hidden_size + 2 * config.intermediate_size);
   return kNumber * (attention + layer);
 }
 

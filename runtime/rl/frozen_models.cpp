@@ -32,7 +32,7 @@ FrozenModels::FrozenModels(const train::TrainConfig& config, const Policy& polic
                                      .dtype = model.dtype,
                                      .template_extra = prompt_options(config).template_extra};
   for (auto& source : sources.rewards)
-    rewards_.push_back(std::make_unique<RewardModel>(std::move(source), options, policy.comm));
+    rewards_.push_back(load_reward_model(std::move(source), options, policy.comm));
 }
 
 void FrozenModels::score_own(std::vector<ScoredCompletion>& completions,

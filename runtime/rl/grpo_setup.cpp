@@ -121,7 +121,7 @@ train::RoleRequest GrpoTrainer::role_request(
   if (!device_.is_cuda() && config_.dtype == train::Dtype::automatic)
     request.config.dtype = train::Dtype::fp32;
   for (const auto& source : reward_models)
-    request.reward_models.push_back({source.name, source.model.config});
+    request.reward_models.push_back(reward_model_memory(source));
   return request;
 }
 

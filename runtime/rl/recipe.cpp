@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "rendezvous/base/untrusted_json.hpp"
+#include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/config/grpo_choices.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/reading/yaml_values.hpp"
@@ -178,6 +179,14 @@ std::vector<std::string> reward_names(const train::TrainConfig& config) {
   const GrpoValues values(config);
   const auto node = values.node("reward_funcs");
   auto names = train::is_null(node) ? std::vector<std::string>() : train::to_words(node);
+  if (const auto model = values.text("reward_model"); !model.empty()) {
+    try {
+      checkpoint::resolve_model_config(model);
+    } catch (const std::runtime_error& e) {
+      throw std::runtime_error(fmt::format("reward_model: {}", e.what()));
+    }
+    names.push_back(model);
+  }
   if (names.empty())
     throw std::runtime_error("reward_funcs: name at least one reward, such as [accuracy, format]");
   return names;

@@ -18,6 +18,7 @@ namespace mgpu::rl {
 rollout::GenerationSettings generation_settings(const train::TrainConfig& config);
 
 rewards::Settings reward_settings(const train::TrainConfig& config);
+// reward_funcs, and reward_model as the last. Throws if there is none, or if the model is missing.
 std::vector<std::string> reward_names(const train::TrainConfig& config);
 // One weight per reward name.
 std::vector<double> reward_weights(const train::TrainConfig& config);

@@ -19,7 +19,13 @@ RecipeRewards open_rewards(const train::TrainConfig& config) {
   for (const auto& entry : reward_names(config)) {
     if (is_reward_model(entry, settings)) {
       opened.models.push_back(open_reward_model(entry, opened.names.size()));
-      opened.names.push_back(opened.models.back().name);
+      const auto& model = opened.models.back();
+      opened.names.push_back(model.name);
+      if (model.deberta)
+        opened.notes.push_back(fmt::format(
+            "reward {} reads a prompt and its completion as a pair of at most {} tokens; "
+            "longer pairs are cut",
+            model.name, model.deberta->longest));
     } else {
       functions.push_back(entry);
       opened.names.push_back(entry);

@@ -1,19 +1,19 @@
 #include "runtime/rl/reward_model.hpp"
 
-#include <ATen/ops/mm.h>
-#include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cctype>
 #include <filesystem>
-#include <numeric>
 
+#include "rendezvous/base/contained_file.hpp"
+#include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/checkpoint/json_text.hpp"
-#include "runtime/profiling/range.hpp"
+#include "runtime/model/families.hpp"
+#include "runtime/model/read_config.hpp"
 #include "runtime/rewards/catalog.hpp"
-#include "runtime/rollout/paged_model.hpp"
-#include "runtime/train/to_device.hpp"
+#include "runtime/rl/decoder_reward_model.hpp"
+#include "runtime/rl/encoder_reward_model.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::rl {
@@ -22,9 +22,33 @@ namespace {
 namespace fs = std::filesystem;
 using rewards::RewardError;
 
-constexpr std::size_t kMaxTokensAtOnce = 8192;  // per forward pass, unless a single text is longer
+constexpr std::size_t kLongestConfig = 1 << 20;
 
-void require_reward_model(const std::string& name, const train::ModelSource& model) {
+// A name such as owner/model, which is not a path, a program or an address.
+bool is_hub_name(const std::string& entry) {
+  const auto slash = entry.find('/');
+  const auto allowed = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
+  };
+  return slash != std::string::npos && slash > 0 && slash + 1 < entry.size() && entry[0] != '.' &&
+         std::all_of(entry.begin(), entry.begin() + static_cast<std::ptrdiff_t>(slash), allowed) &&
+         std::all_of(entry.begin() + static_cast<std::ptrdiff_t>(slash) + 1, entry.end(), allowed);
+}
+
+bool is_in_hub_cache(const std::string& entry) {
+  try {
+    checkpoint::resolve_model_config(entry);
+    return true;
+  } catch (const std::runtime_error&) {
+    return false;
+  }
+}
+
+std::string config_text_of(const std::string& folder) {
+  return rendezvous::read_contained_file(folder, "config.json", kLongestConfig);
+}
+
+void require_classifier(const std::string& name, const train::ModelSource& model) {
   const auto config = checkpoint::parse_json(model.config_text, model.folder + "/config.json");
   const checkpoint::Fields fields(config, model.folder + "/config.json");
   const auto architectures = fields.strings("architectures");
@@ -51,25 +75,88 @@ at::Tensor head_of(const std::string& name, const train::ModelSource& model) {
   return train::tensor_over(*found).to(at::kFloat);
 }
 
-model::TransformerOptions options_of(at::Device device, at::ScalarType dtype) {
-  model::TransformerOptions options;
-  options.device = device;
-  options.dtype = dtype;
-  return options;
+// The families that train cannot be the only ones that a message names.
+void require_known_type(const std::string& folder, const std::string& config_text) {
+  const auto config = checkpoint::parse_json(config_text, folder + "/config.json");
+  const auto type = checkpoint::Fields(config, "").string("model_type", "");
+  if (type.empty() || model::find_family(type)) return;
+  throw std::runtime_error(fmt::format(
+      "{}/config.json: model_type {} is not supported for a reward model; {}, {} are", folder,
+      checkpoint::in_quotes(type), encoder::kDebertaType, model::family_names()));
 }
 
-// Concatenates texts. In each, the last token that is not padding is marked as a target.
-data::Batch batch_of_texts(const std::vector<const std::vector<std::int32_t>*>& texts,
-                           std::optional<std::int32_t> padding) {
-  data::BatchBuilder batch;
-  for (const auto* text : texts) {
-    batch.add({*text});
-    auto last = text->size() - 1;
-    while (last > 0 && (*text)[last] == padding) --last;
-    if ((*text)[last] == padding) last = 0;
-    batch.set_target(last, 0);
-  }
-  return batch.take();
+// A checkpoint of older programs has no safetensors.
+void refuse_pickled_weights(const std::string& folder) {
+  for (const char* const name : {"model.safetensors", "model.safetensors.index.json"})
+    if (fs::exists(fs::path(folder) / name)) return;
+  for (const char* const name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
+    if (fs::exists(fs::path(folder) / name))
+      throw std::runtime_error(fmt::format(
+          "{0} has only {1}, whose pickle format is not supported; to write model.safetensors next "
+          "to it: python3 -c \"from transformers import AutoModelForSequenceClassification as M; "
+          "M.from_pretrained('{0}').save_pretrained('{0}')\"",
+          folder, name));
+}
+
+void require_one_label(const train::ModelSource& model) {
+  const auto found = model.weights->find("classifier.weight");
+  if (!found)
+    throw std::runtime_error(model.folder +
+                             " has no classifier.weight, the head that computes the score");
+  if (found->shape.size() == 2 && found->shape[0] != 1)
+    throw std::runtime_error(
+        fmt::format("{} has {} labels; a reward model must have one (num_labels 1)", model.folder,
+                    found->shape[0]));
+}
+
+void require_vocabulary(const train::ModelSource& model, std::int64_t rows) {
+  if (model.tokenizer.size() > rows)
+    throw std::runtime_error(fmt::format("{} has vocab_size {} but its tokenizer has {} tokens",
+                                         model.folder, rows, model.tokenizer.size()));
+}
+
+// A template for pairs can contain any ids and types.
+void require_pairs(const train::ModelSource& model, const encoder::DebertaConfig& config) {
+  const auto pair = model.tokenizer.encode_pair("a", "b", static_cast<std::size_t>(config.longest));
+  for (const auto id : pair.both.ids)
+    if (id >= config.vocab_size)
+      throw std::runtime_error(
+          fmt::format("the tokenizer of {} adds the id {} to a pair of texts, but vocab_size is {}",
+                      model.folder, id, config.vocab_size));
+  for (const auto type : pair.both.types)
+    if (config.token_types > 0 && type >= config.token_types)
+      throw std::runtime_error(
+          fmt::format("the tokenizer of {} has the token type {}, but type_vocab_size is {}",
+                      model.folder, type, config.token_types));
+}
+
+RewardModelSource open_encoder(const std::string& name, std::size_t index,
+                               const std::string& folder, std::string config_text) {
+  RewardModelSource source{
+      name, index, {.folder = folder, .tokenizer = text::Tokenizer::load(folder)}, {}, {}};
+  source.deberta = encoder::read_deberta_config(config_text, folder + "/config.json");
+  source.model.config_text = std::move(config_text);
+  require_classifier(name, source.model);
+  require_vocabulary(source.model, source.deberta->vocab_size);
+  require_pairs(source.model, *source.deberta);
+  refuse_pickled_weights(folder);
+  source.model.weights = std::make_unique<checkpoint::Weights>(folder);
+  require_one_label(source.model);
+  for (const auto& tensor : encoder::deberta_tensors(*source.deberta))
+    source.model.weights->get(tensor);
+  return source;
+}
+
+RewardModelSource open_decoder(const std::string& name, std::size_t index,
+                               const std::string& folder) {
+  train::TrainConfig config;
+  config.model_name_or_path = folder;
+  RewardModelSource source{name, index, train::open_model(config), {}, {}};
+  require_classifier(name, source.model);
+  source.head = head_of(name, source.model);
+  source.model.config.tied = true;  // no head over the vocabulary
+  train::check_vocabulary(source.model);
+  return source;
 }
 
 }  // namespace
@@ -78,27 +165,44 @@ bool is_reward_model(const std::string& entry, const rewards::Settings& settings
   const auto names = rewards::reward_names();
   if (std::find(names.begin(), names.end(), entry) != names.end()) return false;
   std::error_code ignored;  // a cmd: entry may be longer than a path can be
-  return !settings.reward_rules.contains(entry) &&
-         fs::exists(fs::path(entry) / "config.json", ignored);
+  if (settings.reward_rules.contains(entry)) return false;
+  return fs::exists(fs::path(entry) / "config.json", ignored) ||
+         (is_hub_name(entry) && is_in_hub_cache(entry));
 }
 
-std::string reward_model_name(const std::string& folder) {
-  auto path = fs::path(folder).lexically_normal();
+std::string reward_model_name(const std::string& entry) {
+  auto path = fs::path(entry).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   return path.filename().string();
 }
 
-RewardModelSource open_reward_model(const std::string& folder, std::size_t index) {
-  const auto name = reward_model_name(folder);
-  train::TrainConfig config;
-  config.model_name_or_path = folder;
+train::RoleRequest::RewardModel reward_model_memory(const std::string& entry) {
+  const auto folder = checkpoint::resolve_model_config(entry);
+  const auto text = config_text_of(folder);
+  train::RoleRequest::RewardModel memory{reward_model_name(entry), {}, {}};
+  if (encoder::is_deberta(text, folder + "/config.json")) {
+    memory.encoder = encoder_memory(encoder::read_deberta_config(text, folder + "/config.json"));
+  } else {
+    memory.model = model::read_model_config(folder);
+  }
+  return memory;
+}
+
+train::RoleRequest::RewardModel reward_model_memory(const RewardModelSource& source) {
+  train::RoleRequest::RewardModel memory{source.name, source.model.config, {}};
+  if (source.deberta) memory.encoder = encoder_memory(*source.deberta);
+  return memory;
+}
+
+RewardModelSource open_reward_model(const std::string& entry, std::size_t index) {
+  const auto name = reward_model_name(entry);
   try {
-    RewardModelSource source{name, index, train::open_model(config), {}};
-    require_reward_model(name, source.model);
-    source.head = head_of(name, source.model);
-    source.model.config.tied = true;  // no head over the vocabulary
-    train::check_vocabulary(source.model);
-    return source;
+    const auto folder = checkpoint::resolve_model_config(entry);
+    auto text = config_text_of(folder);
+    if (encoder::is_deberta(text, folder + "/config.json"))
+      return open_encoder(name, index, folder, std::move(text));
+    require_known_type(folder, text);
+    return open_decoder(name, index, folder);
   } catch (const RewardError&) {
     throw;
   } catch (const std::runtime_error& e) {
@@ -107,7 +211,7 @@ RewardModelSource open_reward_model(const std::string& folder, std::size_t index
 }
 
 void require_chat_template(const RewardModelSource& source, const std::vector<Prompt>& prompts) {
-  if (!source.model.chat_template.empty()) return;
+  if (source.deberta || !source.model.chat_template.empty()) return;
   for (const auto& prompt : prompts)
     if (!prompt.messages.empty())
       throw RewardError(source.name, fmt::format("{}: the prompt is a conversation, but {} has no "
@@ -115,73 +219,11 @@ void require_chat_template(const RewardModelSource& source, const std::vector<Pr
                                                  prompt.where, source.model.folder));
 }
 
-RewardModel::RewardModel(RewardModelSource source, const Options& options, comm::Comm& comm)
-    : source_(std::move(source)),
-      encoder_(source_.model.tokenizer, source_.model.chat_template),
-      template_extra_(options.template_extra),
-      // As in TRL: without a padding token the end-of-text token is used.
-      padding_(source_.model.tokenizer.pad_id() ? source_.model.tokenizer.pad_id()
-                                                : source_.model.tokenizer.eos_id()),
-      placement_(options.role, options.device, comm),
-      shards_(placement_.make_shards(source_.model.config, model::lay_out(source_.model.config),
-                                     options.dtype)),
-      transformer_(source_.model.config, options_of(placement_.device(), options.dtype)) {
-  if (!shards_) return;
-  const c10::OptionalDeviceGuard guard(placement_.device());
-  const auto& model = source_.model;
-  train::load_weights(*shards_, *model.weights, model.config, model.vocab_on_disk);
-  head_ = source_.head.to(placement_.device()).t();
-}
-
-RewardModel::Tokens RewardModel::encode(const ScoredCompletion& completion,
-                                        const Prompt& prompt) const {
-  try {
-    if (prompt.messages.empty()) return encoder_.encode(prompt.text + completion.text, false);
-    auto messages = data::Json::parse(prompt.messages);
-    messages.push_back({{"role", "assistant"}, {"content", completion.text}});
-    return encoder_.encode(encoder_.render(messages, nullptr, false, template_extra_), false);
-  } catch (const std::runtime_error& e) {
-    throw RewardError(name(), fmt::format("{}: {}", prompt.where, e.what()));
-  }
-}
-
-std::vector<rewards::Score> RewardModel::score(std::span<const ScoredCompletion> completions,
-                                               const std::vector<Prompt>& prompts) {
-  const profiling::Range range("reward");
-  const c10::OptionalDeviceGuard guard(placement_.device());
-  const rollout::GatheredWeights whole(source_.model.config, *shards_);
-  std::vector<Tokens> texts;
-  std::vector<std::size_t> order;
-  for (const auto& completion : completions) {
-    texts.push_back(encode(completion, prompts[completion.prompt]));
-    const auto size = static_cast<std::int64_t>(texts.back().size());
-    if (size > 0 && size <= longest()) order.push_back(texts.size() - 1);
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return texts[a].size() > texts[b].size(); });
-  std::vector<rewards::Score> scores(completions.size());
-  for (std::size_t begin = 0; begin < order.size();) {
-    std::vector<const Tokens*> some;
-    std::size_t tokens = 0;
-    for (auto i = begin; i < order.size(); ++i) {
-      tokens += texts[order[i]].size();
-      if (tokens > kMaxTokensAtOnce && !some.empty()) break;
-      some.push_back(&texts[order[i]]);
-    }
-    for (const float value : logits(some)) {
-      if (!std::isfinite(value)) throw RewardError(name(), "the model's logit is not finite");
-      scores[order[begin++]] = value;
-    }
-  }
-  return scores;
-}
-
-std::vector<float> RewardModel::logits(const std::vector<const Tokens*>& texts) {
-  const auto batch = train::to_device(batch_of_texts(texts, padding_), placement_.device());
-  const auto hidden = transformer_.hidden(batch, *shards_);
-  const auto scores = at::mm(hidden.to(at::kFloat), head_).cpu().contiguous();
-  const auto* first = scores.const_data_ptr<float>();
-  return {first, first + scores.numel()};
+std::unique_ptr<RewardModel> load_reward_model(RewardModelSource source,
+                                               const RewardModel::Options& options,
+                                               comm::Comm& comm) {
+  if (source.deberta) return std::make_unique<EncoderRewardModel>(std::move(source), options, comm);
+  return std::make_unique<DecoderRewardModel>(std::move(source), options, comm);
 }
 
 }  // namespace mgpu::rl

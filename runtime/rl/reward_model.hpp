@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "runtime/comm/comm.hpp"
-#include "runtime/data/text_encoder.hpp"
-#include "runtime/model/transformer.hpp"
-#include "runtime/parallel/shards.hpp"
+#include "runtime/config/planning/role_memory.hpp"
+#include "runtime/encoder/deberta_config.hpp"
 #include "runtime/rewards/reward.hpp"
 #include "runtime/rewards/settings.hpp"
 #include "runtime/rl/generation.hpp"
@@ -25,26 +24,32 @@ namespace mgpu::rl {
 // The files of a reward model: a ...ForSequenceClassification with one label.
 struct RewardModelSource {
   std::string name;   // the last part of the path
-  std::size_t index;  // in reward_funcs
+  std::size_t index;  // in the list of rewards
   train::ModelSource model;
-  at::Tensor head;  // fp32 [1, hidden]
+  at::Tensor head;                                // of a decoder: fp32 [1, hidden]
+  std::optional<encoder::DebertaConfig> deberta;  // set for an encoder; model.config is then unused
 };
 
-// Whether an entry of reward_funcs is a model folder, not the name of a reward function or rule.
+// Whether an entry of the list of rewards is a model, not the name of a reward function or rule: a
+// folder with a config.json, or the name of a model in the Hub's cache.
 bool is_reward_model(const std::string& entry, const rewards::Settings& settings);
 
 // Its name in metrics: the last part of the path.
-std::string reward_model_name(const std::string& folder);
+std::string reward_model_name(const std::string& entry);
 
-// Opens entry `index` of reward_funcs, a folder with a config.json. Throws rewards::RewardError if
-// it is another kind of model.
-RewardModelSource open_reward_model(const std::string& folder, std::size_t index);
+// What the memory estimate needs of it; reads config.json only. Throws std::runtime_error.
+train::RoleRequest::RewardModel reward_model_memory(const std::string& entry);
+train::RoleRequest::RewardModel reward_model_memory(const RewardModelSource& source);
 
-// Throws rewards::RewardError if prompts are conversations and the model has no chat template.
+// Opens entry `index` of the list of rewards. Throws rewards::RewardError if it is another kind of
+// model.
+RewardModelSource open_reward_model(const std::string& entry, std::size_t index);
+
+// Throws rewards::RewardError if prompts are conversations and the model, a decoder, has no chat
+// template.
 void require_chat_template(const RewardModelSource& source, const std::vector<Prompt>& prompts);
 
-// A model that scores completions. The score is the logit at the last token of prompt and
-// completion, which are encoded with the model's own tokenizer and chat template.
+// A model that scores completions.
 class RewardModel {
  public:
   struct Options {
@@ -53,33 +58,32 @@ class RewardModel {
     at::ScalarType dtype = at::kFloat;
     nlohmann::ordered_json template_extra = nlohmann::ordered_json::object();
   };
-  RewardModel(RewardModelSource source, const Options& options, comm::Comm& comm);
+  virtual ~RewardModel() = default;
 
   const std::string& name() const { return source_.name; }
   std::size_t index() const { return source_.index; }
-  std::int64_t longest() const { return source_.model.config.longest_sequence(); }
   const Placement& placement() const { return placement_; }
+  virtual std::int64_t longest() const = 0;  // in tokens
 
-  // One score per completion; none if the text does not fit into the model's context. Call it only
+  // One score per completion; none if its text cannot be scored because of its length. Call it only
   // on ranks that compute the model; with sharded weights all ranks call it. Throws
   // rewards::RewardError.
-  std::vector<rewards::Score> score(std::span<const ScoredCompletion> completions,
-                                    const std::vector<Prompt>& prompts);
+  virtual std::vector<rewards::Score> score(std::span<const ScoredCompletion> completions,
+                                            const std::vector<Prompt>& prompts) = 0;
+
+ protected:
+  RewardModel(RewardModelSource opened, const Options& options, comm::Comm& comm)
+      : source_(std::move(opened)), placement_(options.role, options.device, comm) {}
+  const RewardModelSource& source() const { return source_; }
 
  private:
-  using Tokens = std::vector<std::int32_t>;
-
-  Tokens encode(const ScoredCompletion& completion, const Prompt& prompt) const;
-  std::vector<float> logits(const std::vector<const Tokens*>& texts);
-
   RewardModelSource source_;
-  data::TextEncoder encoder_;
-  nlohmann::ordered_json template_extra_;
-  std::optional<std::int32_t> padding_;
   Placement placement_;
-  std::unique_ptr<parallel::Shards> shards_;
-  model::Transformer transformer_;
-  at::Tensor head_;
 };
+
+// Loads the weights.
+std::unique_ptr<RewardModel> load_reward_model(RewardModelSource source,
+                                               const RewardModel::Options& options,
+                                               comm::Comm& comm);
 
 }  // namespace mgpu::rl

@@ -150,7 +150,7 @@ TokenizerText::TokenizerText(TokenizerKind kind)
 void TokenizerText::read(std::string_view text) {
   if (const auto byte = first_invalid_utf8(text))
     throw std::runtime_error(fmt::format("byte {} is not valid UTF-8", *byte + 1));
-  text = normalizer_.apply(text, buffer_);
+  text = normalizer_.apply(text, buffer_).text;
   if (kind_ == TokenizerKind::bpe) {
     CountingSink sink(words_);
     pre_tokenizer_.split(text, true, sink);

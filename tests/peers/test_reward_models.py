@@ -4,7 +4,9 @@ The tests run without GPUs: a role on its own GPU is resident on the CPU of one 
 """
 
 import json
+import os
 import unittest
+from unittest import mock
 
 import trainer
 from grpo_trainer import GrpoTest, prompt_rows
@@ -51,6 +53,71 @@ def logits_of(folder, texts):
     with torch.no_grad():
         return [model(**tokenizer(text=[text], return_tensors="pt", add_special_tokens=False))
                 .logits[0, 0].item() for text in texts]
+
+
+# The published models, and what else the same type of model can have.
+DEBERTAS = {
+    "v3": {},
+    "near": dict(position_buckets=8, max_relative_positions=12),
+    "unbucketed": dict(position_buckets=-1, max_relative_positions=10),
+    "v2": dict(share_att_key=False, type_vocab_size=2, position_biased_input=True,
+               embedding_size=16, pos_att_type="c2p", norm_rel_ebd="none", hidden_act="gelu_new"),
+    "p2c": dict(share_att_key=False, pos_att_type=["p2c"], pooler_hidden_act="tanh"),
+    "absolute": dict(relative_attention=False, position_biased_input=True)}
+
+
+def make_deberta(folder, seed=7, labels=1, **others):
+    """Saves a small random DeBERTa-v3 classifier with a Unigram tokenizer."""
+    import tokenizers
+    import torch
+    import transformers
+    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+    pieces = [(name, 0.0) for name in special] + [("▁", -2.5), ("▁the", -4.0)]
+    pieces += [(chr(c), -3.0 - c / 50) for c in range(33, 127)]
+    pieces += [(f"{a}{b}", -4.5 - a / 9) for a in range(10) for b in range(10)]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, 3, False))
+    tokenizer.add_special_tokens(special)
+    tokenizer.normalizer = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.Strip(), tokenizers.normalizers.NFKC()])
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.decoder = tokenizers.decoders.Metaspace()
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    sizes = dict(vocab_size=len(pieces) + 3, hidden_size=32, intermediate_size=48,
+                 num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=120,
+                 type_vocab_size=0, relative_attention=True, max_relative_positions=-1,
+                 position_buckets=256, position_biased_input=False, pos_att_type="p2c|c2p",
+                 share_att_key=True, norm_rel_ebd="layer_norm", initializer_range=0.3,
+                 num_labels=labels)
+    config = transformers.DebertaV2Config(**{**sizes, **others})
+    torch.manual_seed(seed)
+    model = transformers.DebertaV2ForSequenceClassification(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    model.save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",
+        unk_token="[UNK]", model_input_names=["input_ids", "token_type_ids", "attention_mask"]
+    ).save_pretrained(folder)
+    return folder
+
+
+def logits_of_pairs(folder, pairs):
+    """As the published models are used: question and answer as a pair."""
+    import torch
+    import transformers
+    # AutoTokenizer would use the normalizer of its own class.
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder,
+                                                                            dtype=torch.float32)
+    longest = model.config.max_position_embeddings
+    with torch.no_grad():
+        return [model(**tokenizer(question, answer, return_tensors="pt", truncation=True,
+                                  max_length=longest)).logits[0, 0].item()
+                for question, answer in pairs]
 
 
 class RewardModelTest(GrpoTest):
@@ -145,13 +212,14 @@ class RewardModels(RewardModelTest):
         del tensors["score.weight"]
         trainer.safetensors.torch.save_file(tensors, headless / "model.safetensors")
         config = json.loads((other / "config.json").read_text())
-        (other / "config.json").write_text(json.dumps({**config, "model_type": "deberta-v2"}))
+        (other / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
         for folder, line in (
                 (self.model, "is a Qwen2ForCausalLM; a reward model must be a "
                              "...ForSequenceClassification"),
                 (three, "has 3 labels; a reward model must have one (num_labels 1)"),
                 (headless, "has no score.weight"),
-                (other, "model_type 'deberta-v2' is not supported; llama, mistral, qwen2 and qwen3 are")):
+                (other, "model_type 'bert' is not supported for a reward model; deberta-v2, "
+                        "llama, mistral, qwen2 and qwen3 are")):
             with self.subTest(folder.name):
                 run = self.refused(2, line, nproc=1, reward_funcs=[str(folder)])
                 self.assertIn(f"mgpu-train: reward {folder.name}: ", run.err)
@@ -175,6 +243,134 @@ class RewardModels(RewardModelTest):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr.count("\n"), 1)
         self.assertIn("is a model; mgpu-train score supports reward functions only", done.stderr)
+
+
+class Debertas(RewardModelTest):
+    def assert_scores(self, run, folder, questions=None):
+        scores = self.scores(run, folder.name)
+        pairs = [((questions or {}).get(prompt, prompt), text) for prompt, text, _ in scores]
+        right = logits_of_pairs(folder, pairs)
+        for (_, text, ours), theirs in zip(scores, right):
+            self.assertLessEqual(abs(ours - theirs), CLOSE, (folder.name, text))
+        self.assertGreater(max(right) - min(right), 0.05, folder.name)
+
+    def test_scores_equal_those_of_transformers(self):
+        """All kinds, with prompts that are long enough for every bucket and for truncation."""
+        folders = [make_deberta(self.dir / name, **keys) for name, keys in DEBERTAS.items()]
+        rows = [{"prompt": "".join(chr(33 + (n * i * i + i) % 90) for i in range(3 + 11 * n))}
+                for n in range(12)]
+        data = write_rows(self.dir / "long.jsonl", rows)
+        for nproc, reward_gpu in ((1, None), (2, None), (2, 1)):
+            with self.subTest(nproc=nproc, reward_gpu=reward_gpu):
+                roles = {} if reward_gpu is None else dict(policy_gpus=[0, 1], reward_gpu=1)
+                run = self.train(nproc, dataset_name=str(data), log_completions=True, max_steps=1,
+                                 global_batch_size=96, per_device_train_batch_size=8,
+                                 reward_funcs=["letters", *map(str, folders)], **roles)
+                for folder in folders:
+                    self.assert_scores(run, folder)
+                self.assertIn("reward v3 reads a prompt and its completion as a pair of at most 120 "
+                              "tokens; longer pairs are cut", run.notes)
+
+    def test_the_guides_key_names_a_reward_model(self):
+        scorer = make_deberta(self.dir / "scorer")
+        alone = self.train(1, reward_funcs=None, reward_rules=None, reward_model=str(scorer),
+                           log_completions=True)
+        self.assert_scores(alone, scorer)
+        both = self.train(1, reward_funcs=["letters"], reward_model=str(scorer),
+                          reward_weights=[1, 0.5])
+        for record in both.records():
+            self.assertAlmostEqual(record["reward"], record["rewards/letters/mean"] +
+                                   0.5 * record["rewards/scorer/mean"], 4)
+        self.refused(2, "reward_model: ", "no-such-model", nproc=1, reward_model="no-such-model")
+        self.refused(2, "names scorer twice", nproc=1, reward_funcs=[str(scorer)],
+                     reward_model=str(scorer))
+
+    def test_a_name_of_the_hub_is_found_in_the_cache(self):
+        snapshot = self.dir / "hub" / "models--some--scorer" / "snapshots" / ("0" * 40)
+        snapshot.parent.mkdir(parents=True)
+        make_deberta(snapshot)
+        refs = snapshot.parents[1] / "refs"
+        refs.mkdir()
+        (refs / "main").write_text("0" * 40)
+        with mock.patch.dict(os.environ, HF_HUB_CACHE=str(self.dir / "hub")):
+            run = self.train(1, reward_model="some/scorer", log_completions=True, max_steps=1)
+        scores = self.scores(run, "scorer")
+        right = logits_of_pairs(snapshot, [(prompt, text) for prompt, text, _ in scores])
+        for (_, _, ours), theirs in zip(scores, right):
+            self.assertLessEqual(abs(ours - theirs), CLOSE)
+
+    def test_a_conversation_is_a_question_without_its_system_message(self):
+        config = self.model / "tokenizer_config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()),
+                                      "chat_template": RewardModels.TEMPLATE}))
+        rows = [{"prompt": [{"role": "system", "content": "be brief"},
+                            {"role": "user", "content": f"what is {n}"}]} for n in range(3)]
+        rows.append({"prompt": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"},
+                                {"role": "user", "content": "3"}]})
+        data = write_rows(self.dir / "chats.jsonl", rows)
+        scorer = make_deberta(self.dir / "scorer")
+        run = self.train(1, dataset_name=str(data), reward_funcs=[str(scorer)], max_steps=1,
+                         log_completions=True, shuffle_dataset=False, global_batch_size=32)
+        scores = self.scores(run, "scorer")
+        questions = ["what is 0", "what is 1", "what is 2", "1\n\n2\n\n3"]
+        right = logits_of_pairs(scorer, [(questions[number // 8], text)
+                                         for number, (_, text, _) in enumerate(scores)])
+        self.assertEqual(len(scores), 32)
+        for (_, text, ours), theirs in zip(scores, right):
+            self.assertLessEqual(abs(ours - theirs), CLOSE, text)
+
+    def test_unsupported_classifiers_are_rejected_in_one_line(self):
+        names = ("conv", "act", "bias", "pickle", "headless", "kind")
+        folders = {name: make_deberta(self.dir / name) for name in names}
+        folders["three"] = make_deberta(self.dir / "three", labels=3)
+        folders["typed"] = make_deberta(self.dir / "typed", type_vocab_size=1)
+        folders["small"] = make_deberta(self.dir / "small", vocab_size=90)
+        for name, change in (("conv", {"conv_kernel_size": 3}), ("act", {"hidden_act": "mish"}),
+                             ("bias", {"pos_att_type": "p2p|c2p"}),
+                             ("kind", {"architectures": ["DebertaV2ForMaskedLM"]})):
+            path = folders[name] / "config.json"
+            path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+        (folders["pickle"] / "model.safetensors").rename(folders["pickle"] / "pytorch_model.bin")
+        tensors = trainer.load_tensors(folders["headless"])
+        del tensors["classifier.weight"]
+        trainer.safetensors.torch.save_file(tensors, folders["headless"] / "model.safetensors")
+        (make_deberta(self.dir / "spm") / "tokenizer.json").rename(self.dir / "spm" / "spm.model")
+        folders["spm"] = self.dir / "spm"
+        for name, line in (
+                ("conv", "conv_kernel_size: the convolution of DeBERTa-v2 xlarge is not supported"),
+                ("act", "hidden_act: 'mish' is not supported"),
+                ("bias", "pos_att_type: 'p2p' is not supported; c2p and p2c are"),
+                ("kind", "is a DebertaV2ForMaskedLM; a reward model must be a "
+                         "...ForSequenceClassification"),
+                ("pickle", "AutoModelForSequenceClassification as M; M.from_pretrained("),
+                ("headless", "has no classifier.weight"),
+                ("three", "has 3 labels; a reward model must have one (num_labels 1)"),
+                ("typed", "has the token type 1, but type_vocab_size is 1"),
+                ("small", "has vocab_size 90 but its tokenizer has 200 tokens"),
+                ("spm", "no tokenizer.json in ")):
+            with self.subTest(name):
+                run = self.refused(2, line, nproc=1, reward_funcs=[str(folders[name])])
+                self.assertEqual(self.error_lines(run), 1, run.err)
+
+    def test_plan_counts_its_whole_weights_on_each_gpu(self):
+        scorer = make_deberta(self.dir / "scorer", hidden_size=256, intermediate_size=1024,
+                              vocab_size=40000)
+        size = (scorer / "model.safetensors").stat().st_size
+        # The guide's layouts for three and two GPUs, with its names, and no layout.
+        for roles, options, held in (
+                (dict(policy_gpu_ids=[0, 1], reference_gpu_id=2, reward_gpu_id=2), (), ["2"]),
+                (dict(policy_gpu_ids=[0, 1], reference_gpu_id=1, reward_gpu_id=1), (), ["1"]),
+                (dict(), ("--gpus", "2"), ["0, 1"])):
+            recipe = self.recipe(reward_model=str(scorer), beta=0.1, **roles)
+            done = trainer.subprocess.run(
+                [trainer.BIN / "mgpu-train", "plan", recipe, *options, "--gpu-memory", "80GB"],
+                capture_output=True, text=True, timeout=trainer.LIMIT,
+                env=trainer.environment(CUDA_VISIBLE_DEVICES=""))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            rows = [line.split("reward scorer") for line in done.stdout.splitlines()
+                    if "reward scorer" in line]
+            self.assertEqual([gpus.strip() for gpus, _ in rows], held, done.stdout)
+            self.assertIn(f"{size / 2 ** 30:.2f} GiB  +", rows[0][1])
 
 
 class Roles(RewardModelTest):

@@ -86,6 +86,9 @@ std::vector<KeySpec> grpo_keys() {
             "rewards, see [rewards.md](rewards.md): built-in names, rules, files, programs, URLs, "
             "models",
             {"reward_functions", "rewards"}),
+      text("reward_model", "",
+           "a reward model in addition to reward_funcs: its folder, or its name in the Hub's cache",
+           {"reward_model_path", "reward_model_name_or_path"}),
       any("reward_weights", "1 for each", "weight of each reward"),
       text("reward_type", "",
            "MiniOneRec's name for reward_funcs: rule, ranking (rule and ndcg_rule), ranking_only "

@@ -52,7 +52,7 @@ std::vector<KeySpec> model_keys() {
            [](const TrainConfig& c) { return std::string(c.task == Task::grpo ? "grpo" : "sft"); }),
        .help = "training method: sft (or pt): supervised fine-tuning; grpo: GRPO; gspo: GRPO with "
                "importance_sampling_level: sequence and loss_type: grpo",
-       .initial = "grpo if reward_funcs, reward_type or num_generations is set, else sft",
+       .initial = "grpo if reward_funcs, reward_type, reward_model or num_generations is set, else sft",
        .value = "sft|pt|grpo|gspo"},
       {.name = "model_name_or_path",
        .aliases = {"base_model", "model_name", "model", "model_id", "policy_model", "model_path"},

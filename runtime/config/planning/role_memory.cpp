@@ -104,10 +104,18 @@ class RoleAccounting {
   }
 
   void reward_models() {
-    for (const auto& reward : request_.reward_models)
-      frozen(request_.roles.reward, "reward " + reward.name, "scoring",
-             weights_of(reward.model, request_.config, false),
-             forward_bytes(reward.model, kReadTokens, number_, false));
+    for (const auto& reward : request_.reward_models) {
+      const auto& role = request_.roles.reward;
+      const auto name = "reward " + reward.name;
+      if (const auto& whole = reward.encoder) {
+        const auto& policy = request_.roles.policy;
+        for (const auto gpu : role.has_own_gpu() ? std::vector{*role.gpu} : policy)
+          add({gpu, name, "scoring", whole->weights, whole->forward});
+      } else {
+        frozen(role, name, "scoring", weights_of(reward.model, request_.config, false),
+               forward_bytes(reward.model, kReadTokens, number_, false));
+      }
+    }
   }
 
   // The completions of a server are scored once more by the policy. Without an adapter all weights

@@ -24,8 +24,13 @@ struct RoleRequest {
   GenerationSizes sizes;
   Roles roles;
   struct RewardModel {
+    // Of an encoder: each GPU that computes it has all of its weights.
+    struct Encoder {
+      std::int64_t weights = 0, forward = 0;  // bytes
+    };
     std::string name;
     model::ModelConfig model;
+    std::optional<Encoder> encoder;  // if set, `model` is not used
   };
   std::vector<RewardModel> reward_models;
   std::int64_t gpu_bytes = 0;  // memory of one GPU; 0: unknown

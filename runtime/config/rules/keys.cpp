@@ -82,7 +82,7 @@ void decide_task(Reading& reading) {
     const auto task = reading.value("task", [](const YamlNode& v) { return choose(v, kTasks); });
     reading.config.task = task.value_or(Task::sft);
   } else if (reading.find("reward_funcs") || reading.find("reward_type") ||
-             reading.find("num_generations")) {
+             reading.find("reward_model") || reading.find("num_generations")) {
     reading.config.task = Task::grpo;
   }
   if (reading.config.task == Task::grpo) reading.config.learning_rate = 1e-6;

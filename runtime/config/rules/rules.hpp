@@ -7,7 +7,8 @@ namespace mgpu::train {
 // Rules about several keys together. Each rule reads settings, writes the configuration and adds
 // errors and notes.
 
-// Sets the task. Without the key it is grpo if reward_funcs or num_generations is set, else sft.
+// Sets the task. Without the key it is grpo if reward_funcs, reward_model or num_generations is
+// set, else sft.
 void decide_task(Reading& reading);
 
 // Gives MiniOneRec's keys that have another meaning elsewhere the meaning of MiniOneRec, in a recipe

@@ -119,6 +119,21 @@ TEST_CASE("a role with its own GPU is whole there and nowhere else") {
   CHECK(peak_bytes(roles, 2) == model_bytes() + find(roles, 2, "the reference")->at_work);
 }
 
+TEST_CASE("an encoder that scores is whole on each GPU that computes it") {
+  const auto own_gpu = GENERATE(false, true);
+  const std::string keys = own_gpu ? "policy_gpus: [0, 1]\nreward_gpu: 2\n" : "";
+  auto request = request_of(keys, 2);
+  request.reward_models = {{"rm", {}, {{.weights = 1000, .forward = 50}}}};
+  const auto roles = role_memory(request);
+  for (const std::int64_t gpu : {0, 1, 2}) {
+    const auto* role = find(roles, gpu, "reward rm");
+    REQUIRE((role != nullptr) == (own_gpu ? gpu == 2 : gpu < 2));
+    if (role == nullptr) continue;
+    CHECK(role->holds == 1000);
+    CHECK(role->at_work == 50);
+  }
+}
+
 TEST_CASE("the peak of a GPU is what all roles hold plus the largest active role") {
   const auto roles = role_memory(request_of("beta: 0.1\n", 1));
   std::int64_t holds = 0, most = 0;

@@ -45,12 +45,13 @@ const Launch kLaunches[] = {
     {"cross_entropy", [](Type t) { cross_entropy(t, nullptr, {}, {}, 1, 64, {}); }},
     {"adamw",
      [](Type t) {
-       adamw({}, nullptr, nullptr, t, nullptr, t, nullptr, nullptr, nullptr, nullptr, nullptr, 64,
-             {});
+       adamw({}, nullptr, t, nullptr, t, nullptr, t, nullptr, nullptr, nullptr, nullptr, nullptr,
+             64, {});
      }},
     {"adamw_8bit",
      [](Type t) {
-       adamw_8bit({}, nullptr, nullptr, t, nullptr, {}, {}, 0, nullptr, nullptr, nullptr, 64, {});
+       adamw_8bit({}, nullptr, t, nullptr, t, nullptr, {}, {}, 0, nullptr, nullptr, nullptr, 64,
+                  {});
      }},
     {"nf4_dequantize", [](Type t) { nf4_dequantize(t, nullptr, {}, nullptr, 64, {}); }},
     {"paged_attention", [](Type t) { paged_attention(t, paged_arguments(), 1, 64, 1, {}); }},
