@@ -36,9 +36,12 @@ struct TrainConfig {
   // model
   std::string model_name_or_path;  // a folder, or a Hub id that is in the local cache
   std::string model_revision = "main";
-  std::string model_size;  // from scratch: tiny, small, ...; then tokenizer_path is needed
+  std::string model_size;                             // from scratch: tiny, small, ...
   model::Family model_family = model::Family::qwen2;  // of a model from scratch
   std::string tokenizer_path;
+  // Of the tokenizer that is trained from the data for a model from scratch without one.
+  std::string tokenizer_kind = "bpe";
+  std::int64_t vocab_size = 8192;
   Dtype dtype = Dtype::automatic;
   double loss_scale = 0;  // for fp16; 0: dynamic
   double initial_scale_power = 16;

@@ -15,6 +15,7 @@
 #include "runtime/model/linear_layers.hpp"
 #include "runtime/model/presets.hpp"
 #include "runtime/model/read_config.hpp"
+#include "runtime/train/new_tokenizer.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -40,7 +41,8 @@ model::ModelConfig from_scratch(const TrainConfig& config, const text::Tokenizer
 }
 
 text::Tokenizer open_tokenizer(const TrainConfig& config, const std::string& folder) {
-  const std::string from = config.tokenizer_path.empty() ? folder : config.tokenizer_path;
+  std::string from = config.tokenizer_path.empty() ? folder : config.tokenizer_path;
+  if (from.empty() && needs_new_tokenizer(config)) from = new_tokenizer_folder(config);
   if (from.empty()) {
     throw std::runtime_error(
         "model_size trains from scratch and needs tokenizer_path: a folder with a tokenizer.json");
@@ -80,6 +82,8 @@ ModelSource open_model(const TrainConfig& config) {
 }
 
 model::ModelConfig open_model_config(const TrainConfig& config) {
+  if (needs_new_tokenizer(config) && !fs::exists(new_tokenizer_folder(config)))
+    return model::preset(config.model_size, config.vocab_size, config.model_family);
   if (!config.model_size.empty()) return from_scratch(config, open_tokenizer(config, ""));
   const auto folder =
       checkpoint::resolve_model_config(config.model_name_or_path, config.model_revision);

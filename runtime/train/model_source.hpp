@@ -31,7 +31,8 @@ struct ModelSource {
 ModelSource open_model(const TrainConfig& config);
 
 // The configuration alone, of the model as it is trained. Needs no weights, and a tokenizer only
-// for a model from scratch; new_tokens count if there is a tokenizer. Throws as open_model.
+// for a model from scratch (if a run is to train it, vocab_size counts until then); new_tokens
+// count if there is a tokenizer. Throws as open_model.
 model::ModelConfig open_model_config(const TrainConfig& config);
 
 // Throws if the tokenizer has ids that the embedding has no row for: a row of data could contain

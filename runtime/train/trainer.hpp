@@ -54,6 +54,7 @@ class Trainer : public Session {
   double last_loss() const { return last_loss_; }
 
  private:
+  void train_tokenizer();
   void plan_step_batch();
   void plan_memory();
   void open_data();

@@ -3,12 +3,16 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <optional>
+#include <stdexcept>
+#include <thread>
 
 #include "rendezvous/store/client.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/data/text_encoder.hpp"
+#include "runtime/train/new_tokenizer.hpp"
 #include "runtime/train/trainer.hpp"
 
 namespace mgpu::train {
@@ -18,6 +22,8 @@ namespace fs = std::filesystem;
 
 // How long a rank waits for the other ranks to finish tokenizing.
 constexpr auto kPrepareTimeout = std::chrono::hours(24);
+// How long a file written by rank 0 may take to become visible here (network file systems).
+constexpr auto kVisibleWithin = std::chrono::seconds(30);
 
 std::string cache_folder(const TrainConfig& config) {
   if (!config.dataset_prepared_path.empty()) return config.dataset_prepared_path;
@@ -40,9 +46,34 @@ data::RowOptions row_options(const TrainConfig& config, std::int64_t vocabulary)
 }  // namespace
 
 void Trainer::open_files() {
+  if (needs_new_tokenizer(config_)) train_tokenizer();
   open_model();
   check_window(source_->config, config_.max_length);
   open_data();
+}
+
+// Rank 0 trains the tokenizer, and the other ranks wait until they see its files.
+void Trainer::train_tokenizer() {
+  checkpoint::make_writable_folder(config_.output_dir);
+  if (contract_.rank == 0)
+    for (auto& note : make_tokenizer(config_, row_options(config_, 0)))
+      notes_.push_back(std::move(note));
+  if (contract_.world_size == 1) return;
+  rendezvous::store::StoreClient store(contract_.master_addr, contract_.master_port,
+                                       kPrepareTimeout);
+  store.barrier(
+      fmt::format("mgpu-train/{}/{}/tokenizer", contract_.run_id, contract_.restart_count),
+      contract_.world_size);
+  const auto folder = new_tokenizer_folder(config_);
+  const auto deadline = std::chrono::steady_clock::now() + kVisibleWithin;
+  while (!fs::exists(folder)) {
+    if (std::chrono::steady_clock::now() > deadline)
+      throw std::runtime_error(fmt::format(
+          "cannot see {}, which rank 0 has written; output_dir must be on a file system that all "
+          "nodes share",
+          folder));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
 }
 
 // Ranks wait for each other through the launcher's store, not with a collective: tokenizing may

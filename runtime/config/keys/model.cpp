@@ -64,8 +64,9 @@ std::vector<KeySpec> model_keys() {
        .help = "branch, tag or commit of the Hub id"},
       {.name = "model_size",
        .field = choice(&C::model_size, sizes()),
-       .help = "trains a new model of this size from scratch instead of a checkpoint; requires "
-               "tokenizer_path; 0.6B and larger are sizes of model_family: qwen3"},
+       .help = "trains a new model of this size from scratch instead of a checkpoint; without "
+               "tokenizer_path its tokenizer is trained from the data (task grpo requires "
+               "tokenizer_path); 0.6B and larger are sizes of model_family: qwen3"},
       {.name = "model_family",
        .field = choice(&C::model_family, family_choices()),
        .help = "family of the new model; with model_size only"},
@@ -73,6 +74,16 @@ std::vector<KeySpec> model_keys() {
        .aliases = {"tokenizer_name_or_path", "tokenizer_name", "tokenizer"},
        .field = text(&C::tokenizer_path),
        .help = "folder with tokenizer.json, if it is not the model's folder"},
+      {.name = "tokenizer_kind",
+       .field = choice(&C::tokenizer_kind, {{"bpe", "bpe"}, {"characters", "characters"}}),
+       .help = "kind of the tokenizer that is trained from the data if model_size is set without "
+               "tokenizer_path: byte-level BPE, or a token for each character",
+       .task = KeyTask::sft},
+      {.name = "vocab_size",
+       .field = whole(&C::vocab_size, between(1, 1 << 22)),
+       .help = "tokens of that tokenizer at most, with 3 special tokens (characters: 4); bpe needs "
+               "at least 259",
+       .task = KeyTask::sft},
       {.name = "new_tokens",
        .aliases = {"tokens", "add_tokens", "added_tokens"},
        .field = words(&C::new_tokens),

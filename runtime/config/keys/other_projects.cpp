@@ -194,7 +194,7 @@ std::vector<KeySpec> refused_keys() {
               "new embeddings cannot be trained alone; lora_modules_to_save comes closest"),
           key("unfrozen_parameters", "use LoRA with lora_target_modules",
               {"freeze_trainable_layers", "freeze_parts"}),
-          key("train_from_scratch", "use model_size and tokenizer_path"),
+          key("train_from_scratch", "use model_size"),
           key("formatting_func", "use prompt_template"),
           key("dataset_config", "a file has no subsets; " + convert,
               {"dataset_config_name", "subset"}),

@@ -13,6 +13,9 @@
 namespace mgpu::train {
 namespace {
 
+// The smallest vocabularies: the special tokens, and all bytes or one character.
+constexpr std::int64_t kLeastBpe = 3 + 256, kLeastCharacters = 4 + 1;
+
 // N per epoch is a fraction of all steps; 1 is the end of the epoch.
 void per_epoch_rule(Reading& reading, const char* key, const char* steps_key,
                     double TrainConfig::* steps, When TrainConfig::* strategy) {
@@ -107,9 +110,20 @@ void model_checks(Reading& reading) {
         "model_name_or_path is missing: set it to a folder in Hugging Face layout or a Hub id");
   if (file && made)
     error_at_first(reading, {"model_size"}, "contradicts model_name_or_path; keep one");
-  if (made && !file && config.tokenizer_path.empty())
+  const bool new_tokenizer = made && !file && config.tokenizer_path.empty();
+  if (new_tokenizer && config.task == Task::grpo)
     error_at_first(reading, {"model_size"},
                    "requires tokenizer_path: a new model has no tokenizer");
+  for (const char* key : {"tokenizer_kind", "vocab_size"})
+    if (const auto* setting = reading.find(key); setting && !new_tokenizer)
+      reading.error(
+          *setting,
+          "requires model_size without tokenizer_path: otherwise no tokenizer is trained");
+  const std::int64_t least = config.tokenizer_kind == "bpe" ? kLeastBpe : kLeastCharacters;
+  if (const auto* setting = reading.find("vocab_size");
+      setting && new_tokenizer && config.vocab_size < least)
+    reading.error(*setting, fmt::format("need at least {} with tokenizer_kind: {}", least,
+                                        config.tokenizer_kind));
   if (const auto wrong =
           made ? model::size_mistake(config.model_size, config.model_family) : std::nullopt)
     error_at_first(reading, {"model_size"}, *wrong);

@@ -398,6 +398,24 @@ TEST_CASE("contradictory keys are refused", "[recipe]") {
   CHECK_THAT(mistake("lora_target_modules: [q_proj, lm_head]\n"), Contains("lora_modules_to_save"));
 }
 
+TEST_CASE("a model from scratch without a tokenizer gets one from its data", "[recipe]") {
+  const std::string lines = "dataset_name: d.jsonl\nmodel_size: tiny\n";
+  const auto config = parse_recipe(lines, "f");
+  CHECK(config.tokenizer_kind == "bpe");
+  CHECK(config.vocab_size == 8192);
+  CHECK(parse_recipe(lines + "tokenizer_kind: characters\nvocab_size: 5\n", "f").vocab_size == 5);
+  CHECK_THROWS_WITH(parse_recipe(lines + "vocab_size: 258\n", "f"),
+                    "f:3: vocab_size: need at least 259 with tokenizer_kind: bpe");
+  CHECK_THROWS_WITH(parse_recipe(lines + "tokenizer_kind: characters\nvocab_size: 4\n", "f"),
+                    "f:4: vocab_size: need at least 5 with tokenizer_kind: characters");
+  CHECK_THROWS_WITH(parse_recipe(lines + "tokenizer_kind: words\n", "f"),
+                    Contains("need one of bpe, characters, not words"));
+  CHECK_THROWS_WITH(parse_recipe(lines + "tokenizer_path: t\nvocab_size: 512\n", "f"),
+                    Contains("vocab_size: requires model_size without tokenizer_path"));
+  CHECK_THROWS_WITH(parse_recipe(lines + "reward_funcs: [format]\n", "f"),
+                    Contains("model_size: requires tokenizer_path"));
+}
+
 TEST_CASE("a model from scratch has a size of its family", "[recipe]") {
   const std::string lines = "dataset_name: d.jsonl\ntokenizer_path: t\n";
   const auto config = parse_recipe(lines + "model_size: 0.6b\nmodel_family: qwen3\n", "f");
