@@ -69,8 +69,11 @@ std::string_view bare_name(std::string_view text) {
 }
 
 ItemList ItemList::read(const std::string& path) {
+  return parse(file_text(path), path);
+}
+
+ItemList ItemList::parse(const std::string& text, const std::string& path) {
   ItemList items(path);
-  const auto text = file_text(path);
   path.ends_with(".json") ? items.read_json(text) : items.read_lines(text);
   if (items.all_.empty())
     throw std::runtime_error(

@@ -32,6 +32,7 @@ class ItemList {
   // .json, an object that has for every item id the list of texts that make up its name. Throws
   // std::runtime_error with the file, the line and the reason.
   static ItemList read(const std::string& path);
+  static ItemList parse(const std::string& text, const std::string& path);
 
   const std::string& path() const { return path_; }
   const std::vector<Item>& all() const { return all_; }

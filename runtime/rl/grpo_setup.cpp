@@ -193,6 +193,10 @@ std::unique_ptr<Generator> GrpoTrainer::make_generator(std::int64_t sequences) {
   auto settings = generation_settings(config_);
   settings.stop_tokens = source_->config.eos_token_ids;
   settings.allowed = recommendation_->allowed();
+  if (const auto* allowed = settings.allowed;
+      allowed &&
+      std::ranges::find(settings.stop_tokens, allowed->end_token()) == settings.stop_tokens.end())
+    settings.stop_tokens.push_back(allowed->end_token());
   settings.text_of = [this](std::span<const std::int32_t> ids) {
     return source_->tokenizer.decode(ids, true);
   };

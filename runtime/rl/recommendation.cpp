@@ -16,11 +16,12 @@ namespace {
 
 // The token that ends a completion.
 std::int32_t end_token_of(const train::ModelSource& source) {
+  if (const auto id = source.tokenizer.eos_id()) return *id;
   const auto& stops = source.config.eos_token_ids;
-  if (const auto id = source.tokenizer.eos_id(); id && std::ranges::find(stops, *id) != stops.end())
-    return *id;
   if (stops.empty())
-    throw std::runtime_error("info_file: the model has no end-of-sequence token to end an item");
+    throw std::runtime_error(
+        "info_file: the model has no end-of-sequence token to end an item; name one as eos_token "
+        "in its tokenizer_config.json");
   return stops.front();
 }
 

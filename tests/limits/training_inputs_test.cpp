@@ -16,6 +16,7 @@
 #include "runtime/model/write_config.hpp"
 #include "runtime/rewards/accuracy.hpp"
 #include "runtime/rewards/external_reward.hpp"
+#include "runtime/rewards/item_list.hpp"
 #include "runtime/rewards/rules.hpp"
 #include "runtime/servers/completions.hpp"
 #include "runtime/text/chat_template.hpp"
@@ -106,6 +107,14 @@ void render(const std::string& source) {
   static const auto messages =
       mgpu::text::ChatTemplate::Json::parse(R"([{"role": "user", "content": "x"}])");
   chat.render(messages, nullptr, true, nullptr);
+}
+
+void parse_items(const std::string& text) {
+  mgpu::rewards::ItemList::parse(text, "items.txt");
+}
+
+void parse_item_index(const std::string& text) {
+  mgpu::rewards::ItemList::parse(text, "items.json");
 }
 
 void parse_data_row(const std::string& text) {
@@ -206,6 +215,18 @@ TEST_CASE("files of models cost memory and time in proportion to their bytes", "
 "num_input_tokens_seen":1,"updates":1,"evaluations_without_gain":0,"best_metric":null,
 "best_global_step":null,"log_history":[[[[[[[[[[[[[[)",
                     "1,", "1]]]]]]]]]]]]]]}", read_and_write_progress),
+       })
+    check_amplification(one);
+}
+
+TEST_CASE("items cost memory and time in proportion to their bytes", "[limits]") {
+  for (const auto& one : {
+           of_numbers("items", "", "a{}\tt\t{}\n", "", parse_items),
+           of_numbers("items of one name", "", "a\t\t{}\n", "", parse_items),
+           of_parts("columns", "", "\t", "\n", parse_items),
+           of_numbers("an index", "{", "\"{}\":[\"a\"],", "\"k\":[\"a\"]}", parse_item_index),
+           of_parts("parts of a name", "{\"1\":[", "\"a\",", "\"a\"]}", parse_item_index),
+           of_parts("nested index", "", "{\"1\":", "", parse_item_index),
        })
     check_amplification(one);
 }

@@ -43,8 +43,6 @@ class Example(unittest.TestCase):
 class Recommender(GrpoTest):
     """A model that knows the tokens of the catalogue but no user."""
 
-    model_options = dict(eos_token_id=271)
-
     KEYS = {**GrpoTest.KEYS, "task": None, "reward_funcs": None, "reward_rules": None,
             "reward_type": "ranking", "beam_search": True, "info_file": str(ITEMS / "items.txt"),
             "eval_dataset": str(ITEMS / "eval.jsonl"), "num_generations": 4,

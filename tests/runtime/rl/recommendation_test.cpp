@@ -49,7 +49,7 @@ struct Recommender {
   ScoredCompletion completion(const std::string& text) const {
     ScoredCompletion one;
     one.tokens = source.tokenizer.encode(text, false);
-    one.tokens.push_back(source.config.eos_token_ids.front());
+    one.tokens.push_back(source.tokenizer.eos_id().value());
     one.sampler_log_probs.assign(one.tokens.size(), -1);
     one.text = text;
     one.terminated = true;
@@ -158,5 +158,15 @@ TEST_CASE("HR@k and NDCG@k are those of MiniOneRec's evaluation", "[recommendati
     const std::vector<ScoredCompletion> one{model.completion("<a_1><b_1>\n"),
                                             model.completion("<a_1><b_2>\n")};
     CHECK(item_metrics(one, prompts, 2, true).at("token_diversity") == Approx(4. / 6));
+  }
+}
+
+TEST_CASE("the tokenizer's end token ends an item, whatever ends other completions",
+          "[recommendation]") {
+  Recommender model;
+  const auto end = model.source.tokenizer.eos_id().value();
+  for (const auto& stops : std::vector<std::vector<std::int32_t>>{{}, {5}, {5, end}}) {
+    model.source.config.eos_token_ids = stops;
+    CHECK(model.read("num_generations: 2\n").allowed()->end_token() == end);
   }
 }
