@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
 #include "tests/support/catch.hpp"
@@ -39,6 +40,8 @@ TEST_CASE("the GRPO recipe of the README is accepted", "[recipe]") {
         "[accuracy, format, reasoning_steps, cosine, repetition_penalty, length]");
   CHECK(config.grpo.at("num_generations") == "8");
   CHECK(config.grpo.at("vllm_server_host") == "127.0.0.1");
+  CHECK(config.grpo.at("vllm_server_port") == "8000");
+  CHECK(GrpoValues(config).uses_server());
 }
 
 TEST_CASE("the GRPO recipe of the repository is accepted", "[recipe]") {
