@@ -322,7 +322,7 @@ std::vector<KeySpec> lora_keys() {
        .help = "adapter to continue training: a folder, or a Hub id"},
       {.name = "load_in_4bit",
        .field = flag(&C::load_in_4bit),
-       .help = "keeps the weights of the base model in 4 bits; requires LoRA"},
+       .help = "keeps the weights of the base model in 4 bits and trains an adapter"},
       {.name = "quantization_bit",
        .field = write_only("4", set_quantization_bit),
        .help = "4 means load_in_4bit: true",

@@ -83,7 +83,17 @@ TEST_CASE("unsloth's arguments as keys are accepted", "[recipe]") {
   CHECK(config.task == Task::sft);
   CHECK(config.per_device_train_batch_size == 2);
   CHECK(config.backend == "nccl");
+  CHECK(recipe_noted(config, "enable_memory_optimization: "));
   CHECK(config.load_in_4bit);
+  CHECK(config.dtype == Dtype::bf16);
+  CHECK(config.lora_r == 16);
+  CHECK(config.output_dir == "./results");
+  CHECK(config.num_train_epochs == 3);
+  CHECK(config.learning_rate == 2e-5);
+  CHECK(config.logging_steps == 1);
+  CHECK(config.save_strategy == When::steps);
+  CHECK(config.save_steps == 100);
+  CHECK(config.dataset_text_field == "text");
   CHECK(config.use_peft);
   CHECK(config.lora_target_modules.size() == 7);
   CHECK(config.lora_alpha == 16);
@@ -117,6 +127,25 @@ TEST_CASE("the keys of the older prototype are accepted", "[recipe]") {
   CHECK(config.gradient_aggregation == Aggregation::mean);
   CHECK(config.batch_sharding == Sharding::adaptive);
   CHECK(config.per_device_train_batch_size == 8);
+}
+
+TEST_CASE("the hook example is accepted: 4 bits imply an adapter", "[recipe]") {
+  const auto config = recipe_of_the_sources("unsloth_hook.yaml");
+  CHECK(config.task == Task::sft);
+  CHECK(config.model_name_or_path == "unsloth/llama-2-7b-bnb-4bit");
+  CHECK(config.per_device_train_batch_size == 8);
+  CHECK(config.gradient_aggregation == Aggregation::mean);
+  CHECK(config.max_length == 2048);
+  CHECK(config.dtype == Dtype::bf16);
+  CHECK(config.load_in_4bit);
+  CHECK(config.use_peft);
+  CHECK(config.lora_r == 16);
+  CHECK(config.lora_target_modules.empty());  // all linear layers
+  CHECK(recipe_noted(
+      config,
+      "load_in_4bit: trains a LoRA adapter (lora_r: 16, lora_alpha: 32) on all linear layers, "
+      "because 4-bit weights cannot be trained; set lora_r to choose its rank"));
+  CHECK(recipe_noted(config, "num_gpus: is a launcher key"));
 }
 
 TEST_CASE("the arguments of nano_models as keys are accepted", "[recipe]") {

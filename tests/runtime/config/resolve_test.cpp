@@ -113,7 +113,8 @@ TEST_CASE("LoRA keys contradict use_peft: false", "[recipe]") {
   CHECK(noted(config, "have no effect: use_peft turns LoRA off"));
   CHECK(!with("finetuning_type: full\n").use_peft);
   CHECK(with("adapter: qlora\n").load_in_4bit);
-  CHECK_THAT(mistake("load_in_4bit: true\n"), Contains("add lora_r"));
+  CHECK_THAT(mistake("load_in_4bit: true\nuse_peft: false\n"), Contains("add lora_r"));
+  CHECK_THAT(mistake("load_in_4bit: true\nfinetuning_type: full\n"), Contains("add lora_r"));
   CHECK_THAT(mistake("load_in_8bit: true\nlora_r: 4\n"), Contains("use load_in_4bit: true"));
 }
 
