@@ -2,6 +2,8 @@
 
 import json
 import math
+import socket
+import subprocess
 import time
 import unittest
 
@@ -144,6 +146,22 @@ class Recipes(GrpoTest):
                      "length"):
             self.assertEqual(len(run.column(f"rewards/{name}/mean")), 2)
         self.assertTrue(run.weights("adapter_model"))
+
+    def test_the_recipes_of_the_source_pass_the_check(self):
+        """Only the paths of model and data are replaced."""
+        for name, *expected in (
+                ("unsloth_grpo.yaml", r"gradient_checkpointing\W+offload", r"load_in_4bit\W+true"),
+                ("grpo_open_r1_readme.yaml", r"gradient_checkpointing\W+true"),
+                ("grpo_open_r1_config.yaml", r"optim\W+adamw_8bit")):
+            with self.subTest(name):
+                done = subprocess.run(
+                    [trainer.BIN / "mgpu-train", "check", self.SOURCES / name, "--gpus", "2",
+                     f"--set=model_name_or_path={self.model}", f"--set=dataset_name={self.data}"],
+                    capture_output=True, text=True, timeout=trainer.LIMIT, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                for pattern in (r"use_vllm\W+[tT]rue", r"vllm_server_host\W+127.0.0.1",
+                                r"vllm_server_port\W+8000", r"num_generations\W+8", *expected):
+                    self.assertRegex(done.stdout, pattern)
 
     def test_the_recipe_of_the_readme_waits_for_its_server_and_says_how_to_start_it(self):
         with socket.socket() as free:

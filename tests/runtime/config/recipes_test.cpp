@@ -129,6 +129,24 @@ TEST_CASE("the keys of the older prototype are accepted", "[recipe]") {
   CHECK(config.per_device_train_batch_size == 8);
 }
 
+TEST_CASE("the GRPO example in Python is accepted with its two keys of recomputation", "[recipe]") {
+  const auto config = recipe_of_the_sources("unsloth_grpo.yaml");
+  CHECK(config.task == Task::grpo);
+  CHECK(config.model_name_or_path == "Qwen/Qwen2.5-3B-Instruct");
+  CHECK(config.per_device_train_batch_size == 1);
+  CHECK(config.backend == "nccl");
+  CHECK(config.load_in_4bit);
+  CHECK(config.lora_r == 16);
+  CHECK(config.lora_target_modules ==
+        std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj"});
+  CHECK(config.lora_alpha == 32);
+  CHECK(config.gradient_checkpointing == Recompute::offload);
+  CHECK(config.learning_rate == 5e-6);
+  CHECK(config.output_dir == "./grpo_output");
+  CHECK(config.grpo.at("num_generations") == "8");
+  CHECK(GrpoValues(config).uses_server());
+}
+
 TEST_CASE("the hook example is accepted: 4 bits imply an adapter", "[recipe]") {
   const auto config = recipe_of_the_sources("unsloth_hook.yaml");
   CHECK(config.task == Task::sft);

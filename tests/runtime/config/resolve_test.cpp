@@ -167,6 +167,15 @@ TEST_CASE("gradient_checkpointing is a flag or a name", "[recipe]") {
   CHECK(with(std::string(line) + "\n").gradient_checkpointing == meant);
 }
 
+TEST_CASE("a kind of recomputation refines a flag that turns it on", "[recipe]") {
+  for (const char* lines :
+       {"use_gradient_checkpointing: \"unsloth\"\ngradient_checkpointing: true\n",
+        "gradient_checkpointing: True\nuse_gradient_checkpointing: \"unsloth\"\n"})
+    CHECK(with(lines).gradient_checkpointing == Recompute::offload);
+  CHECK_THAT(mistake("use_gradient_checkpointing: \"unsloth\"\ngradient_checkpointing: false\n"),
+             Contains("keep one"));
+}
+
 TEST_CASE("the meaning of batch_size depends on micro_batch_size", "[recipe]") {
   CHECK(with("batch_size: 4\n").per_device_train_batch_size == 4);
   CHECK(with("micro_batch_size: 4\n").per_device_train_batch_size == 4);
