@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <stdexcept>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -66,6 +67,22 @@ std::string shown_map(const std::map<std::string, double>& numbers) {
 
 Field write_only(std::string value, void (*set)(C&, const YamlNode&)) {
   return {.value = std::move(value), .set = set};
+}
+
+// Also accepts the enumerators of unsloth-multigpu, such as AggregationMethod.MEAN.
+Field aggregation_choice() {
+  auto field = choice(&C::gradient_aggregation, {{"weighted", Aggregation::weighted},
+                                                 {"weighted_mean", Aggregation::weighted},
+                                                 {"mean", Aggregation::mean},
+                                                 {"median", Aggregation::median},
+                                                 {"sum", Aggregation::sum}});
+  field.set = [set = field.set](C& c, const YamlNode& value) {
+    constexpr std::string_view kEnum = "AggregationMethod.";
+    auto word = value;
+    if (word.text.starts_with(kEnum)) word.text.erase(0, kEnum.size());
+    set(c, word);
+  };
+  return field;
 }
 
 Field dtype_choice(std::string C::* member) {
@@ -226,11 +243,7 @@ std::vector<KeySpec> memory_keys() {
        .help = "overlaps communication with the backward pass"},
       {.name = "gradient_aggregation",
        .aliases = {"aggregation_method", "aggregation"},
-       .field = choice(&C::gradient_aggregation, {{"weighted", Aggregation::weighted},
-                                                  {"weighted_mean", Aggregation::weighted},
-                                                  {"mean", Aggregation::mean},
-                                                  {"median", Aggregation::median},
-                                                  {"sum", Aggregation::sum}}),
+       .field = aggregation_choice(),
        .help = "how the gradients of the ranks are combined; weighted: by their numbers of target "
                "tokens"},
       {.name = "batch_sharding",

@@ -50,6 +50,10 @@ class Collector {
       add_map(value, key.text);
       return;
     }
+    if (value.is_map() && section == "optimizer_config" && key.text == "kwargs") {
+      add_map(value, section);
+      return;
+    }
     const auto written = full_name(key.text, section);
     const auto* spec = find_key(written);
     if (!spec) {

@@ -176,6 +176,38 @@ TEST_CASE("a kind of recomputation refines a flag that turns it on", "[recipe]")
              Contains("keep one"));
 }
 
+TEST_CASE("optimizer_config has the arguments of PyTorch's AdamW", "[recipe]") {
+  for (const char* lines : {"optimizer_config: {class: AdamW, lr: 3e-5, weight_decay: 0.01}\n",
+                            "optimizer_config:\n  class: torch.optim.AdamW\n"
+                            "  kwargs: {lr: 3e-5, weight_decay: 0.01}\n",
+                            "optimizer_config:\n  'class': torch.optim.AdamW\n"
+                            "  'kwargs': {'lr': 3e-5, 'weight_decay': 0.01}\n"}) {
+    CAPTURE(lines);
+    const auto config = with(lines);
+    CHECK(config.optim == "adamw_torch_fused");
+    CHECK(config.learning_rate == 3e-5);
+    CHECK(config.weight_decay == .01);
+  }
+  CHECK_THAT(mistake("optimizer_config: {class: torch.optim.SGD}\n"), Contains("not supported"));
+  CHECK_THAT(mistake("optimizer_config: {kwargs: {momentun: 1}}\n"), Contains("unknown key"));
+}
+
+TEST_CASE("gradient_aggregation accepts the enumerators of AggregationMethod", "[recipe]") {
+  struct Case {
+    const char* word;
+    Aggregation meant;
+  };
+  const auto [word, meant] = GENERATE(values<Case>({{"AggregationMethod.MEAN", Aggregation::mean},
+                                                    {"MEAN", Aggregation::mean},
+                                                    {"WEIGHTED", Aggregation::weighted},
+                                                    {"WEIGHTED_MEAN", Aggregation::weighted},
+                                                    {"MEDIAN", Aggregation::median},
+                                                    {"SUM", Aggregation::sum}}));
+  CHECK(with(std::string("aggregation_method: ") + word + "\n").gradient_aggregation == meant);
+  CHECK_THAT(mistake("aggregation_method: AggregationMethod.MODE\n"),
+             Contains("need one of weighted, mean, median, sum"));
+}
+
 TEST_CASE("the meaning of batch_size depends on micro_batch_size", "[recipe]") {
   CHECK(with("batch_size: 4\n").per_device_train_batch_size == 4);
   CHECK(with("micro_batch_size: 4\n").per_device_train_batch_size == 4);
