@@ -166,6 +166,19 @@ TEST_CASE("the hook example is accepted: 4 bits imply an adapter", "[recipe]") {
   CHECK(recipe_noted(config, "num_gpus: is a launcher key"));
 }
 
+TEST_CASE("the constants of the GSPO guide are accepted as keys", "[recipe]") {
+  const auto config = recipe_of_the_sources("gspo_guide.yaml");
+  CHECK(config.task == Task::grpo);
+  CHECK(config.per_device_train_batch_size == 4);
+  CHECK(config.grpo.at("importance_sampling_level") == "sequence");
+  CHECK(config.grpo.at("num_generations") == "8");
+  CHECK(config.grpo.at("num_iterations") == "4");
+  CHECK(config.grpo.at("max_completion_length") == "128");
+  CHECK(config.grpo.at("policy_gpus") == "[0, 1]");
+  CHECK(config.grpo.at("reference_gpu") == "2");
+  CHECK(config.grpo.at("reward_gpu") == "2");
+}
+
 TEST_CASE("the arguments of nano_models as keys are accepted", "[recipe]") {
   const auto config = recipe_of_the_sources("nano_models.yaml");
   CHECK(config.model_size == "tiny");
