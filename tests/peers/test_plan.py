@@ -71,6 +71,16 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(again.returncode, 1)
         self.assertIn("already exists", again.stderr)
 
+    def test_a_size_and_the_memory_of_a_gpu_are_enough(self):
+        path = self.dir / "suggested.yaml"
+        text = self.plan("--model-size", "7B", "--gpu-memory", "32GB", "--write", str(path))
+        self.assertIn("it fits", text)
+        self.assertIn("7615616512 parameters", text)
+        rows = self.dir / "d.jsonl"
+        rows.write_text('{"text": "a"}\n')
+        checked = self.run_train("check", str(path), "--set", f"dataset_name={rows}")
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+
     def test_the_layouts_of_the_gspo_guide_are_planned(self):
         """The guide's constants, for three GPUs and for two."""
         guide = ROOT / "tests" / "runtime" / "config" / "recipes" / "gspo_guide.yaml"
