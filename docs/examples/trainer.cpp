@@ -26,8 +26,8 @@ dataset_name: docs/examples/addition.jsonl
 max_length: 128
 global_batch_size: 64
 per_device_train_batch_size: 16
-learning_rate: 2.0e-3
-gradient_aggregation: mean
+optimizer_config: {class: AdamW, kwargs: {lr: 2.0e-3, weight_decay: 0.01}}
+aggregation_method: AggregationMethod.MEAN
 num_train_epochs: 2
 output_dir: output/trainer_example
 )";
@@ -43,14 +43,16 @@ void train_as(const train::TrainConfig& config) {
 
   trainer.setup();
   signals.defer();
-  bool more = true;
-  while (more) {
-    more = trainer.train_epoch();
+  for (train::EpochStats epoch{.more = true}; epoch.more;) {
+    epoch = trainer.train_epoch();
     // All ranks are at the same step here. The weights are in trainer.learner().shards().
     const auto stats = trainer.training_stats();
     if (stats.rank == 0)
-      fmt::print("rank {} of {}: step {} of {}: loss {:.4f}\n", stats.rank, stats.world_size,
-                 stats.step, stats.total_steps, trainer.last_loss());
+      fmt::print(
+          "rank {} of {}: step {} of {}: {} steps with {} examples in {:.2f} s ({:.3f} s each), "
+          "mean loss {:.4f}\n",
+          stats.rank, stats.world_size, stats.step, stats.total_steps, epoch.steps, epoch.samples,
+          epoch.epoch_time, epoch.avg_step_time, epoch.avg_loss);
   }
   trainer.finish();
 }

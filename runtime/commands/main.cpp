@@ -17,6 +17,7 @@
 #include "runtime/commands/sft.hpp"
 #include "runtime/commands/validation.hpp"
 #include "runtime/config/keys/reference_page.hpp"
+#include "runtime/config/launch_command.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
@@ -35,6 +36,21 @@ void let_rank_0_report_first() {
     std::this_thread::sleep_for(std::chrono::seconds(5));
 }
 
+// One process uses one GPU: refuses a recipe for several ranks, and machines with several GPUs.
+void require_launcher(const train::RunCommand& command) {
+  const auto ranks = train::ranks_of_recipe(command.recipe).value_or(1);
+  if (ranks > 1)
+    throw train::UsageError(
+        fmt::format("the recipe is for {} ranks, but this process has no launcher; run\n    {}\nor "
+                    "add --single to train with one rank",
+                    ranks, train::launch_command(command, ranks)));
+  if (const int gpus = train::visible_gpus(); gpus > 1)
+    throw train::UsageError(fmt::format(
+        "{} GPUs are visible, but one process uses only one of them; run\n    {}\nto use "
+        "all, or add --single to use one",
+        gpus, train::launch_command(command, gpus)));
+}
+
 int run(const train::RunCommand& command) {
   const auto config = train::read_recipe(
       command.recipe.path,
@@ -43,11 +59,8 @@ int run(const train::RunCommand& command) {
   if (rendezvous::Contract::is_present(getenv)) {
     contract = rendezvous::Contract::from_environment(getenv);
     train::obey_abort_orders(contract);
-  } else if (const int gpus = train::visible_gpus(); gpus > 1 && !command.single) {
-    throw train::UsageError(fmt::format(
-        "{} GPUs are visible, but one process uses only one of them; run mgpu-run --nproc "
-        "{} {} to use all, or add --single to use one",
-        gpus, gpus, command.recipe.path));
+  } else if (!command.single) {
+    require_launcher(command);
   }
   recipes::validate(config, contract.world_size);
   if (contract.rank == 0) {

@@ -10,7 +10,7 @@ namespace mgpu::recipes {
 int sft(const train::TrainConfig& config, const rendezvous::Contract& contract) {
   train::Trainer trainer(config, contract);
   return run_training(trainer, contract.world_size,
-                      [](train::Trainer& t) { return t.train_epoch(); });
+                      [](train::Trainer& t) { return t.train_epoch().more; });
 }
 
 int tokenize(const train::TrainConfig& config) {

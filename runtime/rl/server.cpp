@@ -85,16 +85,16 @@ void Server::check_weights(const Requirements& required) const {
     throw std::runtime_error(
         "vllm_mode: server: the policy has new tokens, for which the server's model has no "
         "embeddings; "
-        "save the model with the new tokens first, or remove vllm_mode");
+        "save the model with the new tokens first, or set vllm_mode: colocate");
   if (sends_adapter() && !config_.lora_modules_to_save.empty())
     throw std::runtime_error(
         "vllm_mode: server: vLLM does not support adapters with lora_modules_to_save; remove "
-        "lora_modules_to_save or vllm_mode");
+        "lora_modules_to_save, or set vllm_mode: colocate");
   if (!sends_adapter() && !device_.is_cuda())
     throw std::runtime_error(
         "vllm_mode: server: full weights are sent to a server over NCCL, which needs GPUs, but "
         "this job "
-        "runs on CPUs; train an adapter (lora_r: 16), or remove vllm_mode");
+        "runs on CPUs; train an adapter (lora_r: 16), or set vllm_mode: colocate");
 }
 
 std::string Server::start_command() const {
@@ -170,12 +170,9 @@ void Server::check_gpus(const std::vector<std::int64_t>& gpus) const {
   const auto found = servers::listeners("/proc", port);
   for (const auto number : gpus) {
     const auto gpu = servers::gpu_of_rank(visible, static_cast<int>(number));
-    if (const auto* user = servers::listener_on(found, workers_, gpu))
-      throw std::runtime_error(fmt::format(
-          "GPU {} is used by rank {} and by the server at {} ({}, pid {}); assign them different "
-          "GPUs with CUDA_VISIBLE_DEVICES, or use vllm_mode: colocate, where the built-in engine "
-          "generates on the training GPUs",
-          gpu, contract_.rank, client_.url(), user->name, user->pid));
+    if (const auto error = servers::shared_gpu_error(
+            found, workers_, gpu, static_cast<int>(contract_.rank), client_.url()))
+      throw std::runtime_error(*error);
   }
 }
 

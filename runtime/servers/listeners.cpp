@@ -8,6 +8,8 @@
 #include <sstream>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::servers {
@@ -155,6 +157,18 @@ const Listener* listener_on(const std::vector<Listener>& listeners, std::int64_t
     if (std::ranges::find(gpus, gpu) != gpus.end()) return &listener;
   }
   return nullptr;
+}
+
+std::optional<std::string> shared_gpu_error(const std::vector<Listener>& listeners,
+                                            std::int64_t workers, const std::string& gpu, int rank,
+                                            const std::string& url) {
+  const auto* user = listener_on(listeners, workers, gpu);
+  if (!user) return std::nullopt;
+  return fmt::format(
+      "GPU {} is used by rank {} and by the server at {} ({}, pid {}); assign them different "
+      "GPUs with CUDA_VISIBLE_DEVICES, or use vllm_mode: colocate, where the built-in engine "
+      "generates on the training GPUs",
+      gpu, rank, url, user->name, user->pid);
 }
 
 }  // namespace mgpu::servers

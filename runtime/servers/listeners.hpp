@@ -38,4 +38,9 @@ std::string gpu_of_rank(const std::optional<std::string>& visible, int local_ran
 const Listener* listener_on(const std::vector<Listener>& listeners, std::int64_t workers,
                             const std::string& gpu);
 
+// The error of a rank whose GPU the server at `url` uses, or nothing if none of its listeners does.
+std::optional<std::string> shared_gpu_error(const std::vector<Listener>& listeners,
+                                            std::int64_t workers, const std::string& gpu, int rank,
+                                            const std::string& url);
+
 }  // namespace mgpu::servers

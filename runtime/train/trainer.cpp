@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -38,8 +39,25 @@ void Trainer::start_loader() {
   training_over_ = !next_;
 }
 
-bool Trainer::train_epoch() {
-  if (training_over_) return false;
+EpochStats Trainer::train_epoch() {
+  if (training_over_) return {};
+  const auto begin = std::chrono::steady_clock::now();
+  epoch_ = {};
+  train_to_the_end_of_the_epoch();
+  consume_record();  // if training was stopped within the epoch
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+  const auto at_least_one = [](std::int64_t n) {
+    return static_cast<double>(std::max<std::int64_t>(1, n));
+  };
+  return {.steps = epoch_.steps,
+          .samples = epoch_.examples,
+          .avg_loss = epoch_.loss_sum / at_least_one(epoch_.target_tokens),
+          .epoch_time = time.count(),
+          .avg_step_time = time.count() / at_least_one(epoch_.steps),
+          .more = !training_over_};
+}
+
+void Trainer::train_to_the_end_of_the_epoch() {
   if (config_.eval_on_start && progress_.step == 0 && eval_dataset_ != nullptr) evaluate_now();
   const auto epoch = next_->epoch;
   while (next_ && next_->epoch == epoch && !training_over_) {
@@ -78,7 +96,6 @@ bool Trainer::train_epoch() {
     }
   }
   if (!next_) training_over_ = true;
-  return !training_over_;
 }
 
 void Trainer::finish() {
@@ -108,7 +125,7 @@ void Trainer::consume_record() {
   pacer_->record_times(step.step, outcome.rank_seconds, step.costs);
   stop_requested_ = stop_requested_ || outcome.stop_requested;
   save_requested_ = save_requested_ || outcome.save_requested;
-  for (Interval* sum : {&interval_, &whole_run_}) {
+  for (Interval* sum : {&interval_, &epoch_, &whole_run_}) {
     sum->step = step.step + 1;
     sum->total_steps = total_steps_;
     sum->epoch = step.epoch;

@@ -21,11 +21,21 @@
 
 namespace mgpu::train {
 
+// What Trainer::train_epoch() has done, on all ranks together. All ranks get the same numbers,
+// except for the times, which are those of this rank.
+struct EpochStats {
+  std::int64_t steps = 0, samples = 0;
+  double avg_loss = 0;    // mean over the target tokens of the epoch; skipped steps do not count
+  double epoch_time = 0;  // seconds, with evaluations and checkpoints
+  double avg_step_time = 0;
+  bool more = false;  // training goes on with another epoch
+};
+
 // Supervised fine-tuning of one model on all ranks of a job, from reading the files to writing the
 // trained model. Usage:
 //   Trainer trainer(config, contract);
 //   trainer.setup();
-//   while (trainer.train_epoch()) {}
+//   while (trainer.train_epoch().more) {}
 //   trainer.finish();
 class Trainer : public Session {
  public:
@@ -44,8 +54,8 @@ class Trainer : public Session {
   // open_files().
   std::vector<std::string> data_lines() const;
 
-  // Trains to the end of the epoch or of training. Returns false when training is over.
-  bool train_epoch();
+  // Trains to the end of the epoch or of training.
+  EpochStats train_epoch();
 
   // Saves the last checkpoint and the model, reports the summary, and disconnects from the other
   // ranks.
@@ -62,6 +72,7 @@ class Trainer : public Session {
   void load_or_resume();
   void start_loader();
   static std::size_t prefetched_steps(const TrainConfig& config);
+  void train_to_the_end_of_the_epoch();
   data::Prepared prepare(const std::vector<DataSource>& sources);
 
   void save();
@@ -89,7 +100,7 @@ class Trainer : public Session {
     double rate, epoch, flops;
   };
   std::optional<InFlight> in_flight_;
-  Interval interval_, whole_run_;
+  Interval interval_, epoch_, whole_run_;
   std::int64_t last_evaluated_ = -1;
   bool stop_requested_ = false, training_over_ = false;
   double last_loss_ = 0;

@@ -110,6 +110,12 @@ TEST_CASE("options that a recipe sets outside launch: are not lost", "[launch_fi
   CHECK(of_recipe("num_machines: 2\nworld_size: 8\n").nproc.number == 4);
 }
 
+TEST_CASE("the retries of MultiGPUConfig are the launcher's", "[launch_file]") {
+  const auto o = of_recipe("max_retries: 3\nretry_delay: 1.0\nenable_fault_tolerance: True\n");
+  CHECK(o.max_restarts == 3);
+  CHECK(o.retry_delay == 1000ms);
+}
+
 TEST_CASE("launch: is stronger than the same option outside it", "[launch_file]") {
   const auto o = of_recipe("num_gpus: 2\nmax_retries: 3\nlaunch:\n  nproc: 4\n");
   CHECK(o.nproc.number == 4);

@@ -230,7 +230,8 @@ class BadRecipes(trainer.TrainerTest):
                      gradient_aggregation="median", zero_stage=2)
         self.refused(2, "load_in_8bit: is not supported: use load_in_4bit: true", use_peft=True,
                      load_in_8bit=True)
-        self.refused(2, "4-bit weights cannot be trained", load_in_4bit=True)
+        self.refused(2, "4-bit weights cannot be trained", load_in_4bit=True,
+                     use_peft=False)
 
 
 class LostRanks(trainer.TrainerTest):

@@ -2,12 +2,19 @@
 
 import json
 import math
+import socket
+import subprocess
 import time
 import unittest
 
 import trainer
 from grpo_trainer import GrpoTest, prompt_rows
 from trainer import write_rows
+
+try:
+    import vllm_server
+except ImportError:  # trainer.MISSING has the name
+    vllm_server = None
 
 
 class Rows(GrpoTest):
@@ -120,30 +127,55 @@ class Rows(GrpoTest):
 class Recipes(GrpoTest):
     """Recipes from the guides of the replaced projects, with a small model and our rows."""
 
+    SOURCES = trainer.ROOT / "tests" / "runtime" / "config" / "recipes"
+
     def test_the_recipe_of_the_readme_runs(self):
-        recipe = self.dir / "readme.yaml"
-        recipe.write_text("""
-dataset_name: data/grpo_data.jsonl
-use_vllm: true
-vllm_server_host: 127.0.0.1
-vllm_server_port: 8000
-num_generations: 8
-learning_rate: 5.0e-06
-per_device_train_batch_size: 1
-reward_funcs: [accuracy, format, reasoning_steps, cosine, repetition_penalty, length]
-lora_r: 16
-gradient_checkpointing: true
-""")
-        run = self.train(2, recipe=recipe, model_name_or_path=str(self.model), dtype="fp32",
-                         dataset_name=str(self.data), max_completion_length=12, max_steps=2,
-                         logging_steps=1)
+        """As it is, except for the paths, the port and the length of the run."""
+        with vllm_server.Server(self.model) as server:
+            run = self.train(2, recipe=self.SOURCES / "grpo_open_r1_readme.yaml",
+                             model_name_or_path=str(self.model), dtype="fp32",
+                             dataset_name=str(self.data), vllm_server_port=server.port,
+                             max_completion_length=12, max_steps=2, logging_steps=1)
+            self.assertEqual(len(server.bodies("/v1/completions")), 2)
+            self.assertEqual(len(server.loaded), 2)
         self.assertIn("gradient_accumulation_steps is 4, the smallest number that makes whole "
                       "groups of 8 with 1 per device x 2 ranks", run.notes)
-        self.assertIn("the built-in engine generates", run.out + run.err + run.notes)
+        self.assertIn("vllm_server_host: means vllm_mode: server", run.out)
+        self.assertIn(f"on the server at {server.url}", run.notes)
         for name in ("accuracy", "format", "reasoning_steps", "cosine", "repetition_penalty",
                      "length"):
             self.assertEqual(len(run.column(f"rewards/{name}/mean")), 2)
         self.assertTrue(run.weights("adapter_model"))
+
+    def test_the_recipes_of_the_source_pass_the_check(self):
+        """Only the paths of model and data are replaced."""
+        for name, *expected in (
+                ("unsloth_grpo.yaml", r"gradient_checkpointing\W+offload", r"load_in_4bit\W+true"),
+                ("grpo_open_r1_readme.yaml", r"gradient_checkpointing\W+true"),
+                ("grpo_open_r1_config.yaml", r"optim\W+adamw_8bit")):
+            with self.subTest(name):
+                done = subprocess.run(
+                    [trainer.BIN / "mgpu-train", "check", self.SOURCES / name, "--gpus", "2",
+                     f"--set=model_name_or_path={self.model}", f"--set=dataset_name={self.data}"],
+                    capture_output=True, text=True, timeout=trainer.LIMIT, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                for pattern in (r"use_vllm\W+[tT]rue", r"vllm_server_host\W+127.0.0.1",
+                                r"vllm_server_port\W+8000", r"num_generations\W+8", *expected):
+                    self.assertRegex(done.stdout, pattern)
+
+    def test_the_recipe_of_the_readme_waits_for_its_server_and_says_how_to_start_it(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+            run = self.refused(1, f"waiting for the server at http://127.0.0.1:{port} (",
+                               f"no server answered at http://127.0.0.1:{port} within 1 s "
+                               "(vllm_server_timeout)", f"start it with\n    "
+                               "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve "
+                               f"{self.model} --port {port} --enable-lora --max-lora-rank 16",
+                               recipe=self.SOURCES / "grpo_open_r1_readme.yaml", nproc=1,
+                               model_name_or_path=str(self.model), dataset_name=str(self.data),
+                               vllm_server_port=port, vllm_server_timeout=1,
+                               max_completion_length=12)
 
     def test_a_policy_in_four_bits_is_its_own_reference(self):
         run = self.train(2, load_in_4bit=True, use_peft=True, lora_r=16, lora_alpha=32, beta=0.1,

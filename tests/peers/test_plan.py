@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -9,7 +10,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 from harness import environment  # noqa: E402
-from trainer import BIN, LIMIT  # noqa: E402
+from trainer import BIN, LIMIT, ROOT  # noqa: E402
 
 CONFIG = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936,
           "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
@@ -69,6 +70,35 @@ class PlanTest(unittest.TestCase):
         again = self.run_train("plan", *args, "--write", str(path))
         self.assertEqual(again.returncode, 1)
         self.assertIn("already exists", again.stderr)
+
+    def test_a_size_and_the_memory_of_a_gpu_are_enough(self):
+        path = self.dir / "suggested.yaml"
+        text = self.plan("--model-size", "7B", "--gpu-memory", "32GB", "--write", str(path))
+        self.assertIn("it fits", text)
+        self.assertIn("7615616512 parameters", text)
+        rows = self.dir / "d.jsonl"
+        rows.write_text('{"text": "a"}\n')
+        checked = self.run_train("check", str(path), "--set", f"dataset_name={rows}")
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+
+    def test_the_layouts_of_the_gspo_guide_are_planned(self):
+        """The guide's constants, for three GPUs and for two."""
+        guide = ROOT / "tests" / "runtime" / "config" / "recipes" / "gspo_guide.yaml"
+        args = (str(guide), f"--set=POLICY_MODEL={self.model}", "--gpu-memory", "16GB")
+        three = self.plan(*args, "--gpus", "3")
+        self.assertIn("8 sequences per step = 4 per device x 2 ranks", three)
+        self.assertEqual(self.gpus_of_roles(three), {"policy": "0, 1", "reference": "2"})
+        self.assertIn("Guides recommend for 48 GiB in total: per_device_train_batch_size 4, "
+                      "num_generations 8", three)
+        two = self.plan(*args, "--gpus", "2", "--set=REFERENCE_GPU_ID=1", "--set=REWARD_GPU_ID=1")
+        self.assertEqual(self.gpus_of_roles(two)["reference"], "1")
+        self.assertIn("Guides recommend for 32 GiB in total: per_device_train_batch_size 2, "
+                      "num_generations 4", two)
+
+    def gpus_of_roles(self, text):
+        """The GPUs of each role in the table of a plan."""
+        rows = re.findall(r"^  ([\d, ]+?) +the (policy|reference) ", text, re.MULTILINE)
+        return {role: gpus for gpus, role in rows}
 
     def test_gpus_of_a_role_layout_are_those_of_the_machine(self):
         recipe = self.recipe("reward_funcs: [format]", "beta: 0.1", "policy_gpus: [0, 1]",

@@ -181,11 +181,12 @@ std::vector<KeySpec> grpo_keys() {
       number("entropy_target", "0.2", "entropy that the adaptive entropy_coef aims for"),
       flag("use_adaptive_entropy", "false", "adapts entropy_coef after each step"),
       flag("use_vllm", "false",
-           "true with vllm_mode: server: a vLLM server generates; otherwise the built-in engine "
-           "does"),
+           "true with the address of a server, or with vllm_mode: server: a vLLM server generates; "
+           "otherwise the built-in engine does"),
       one_of("vllm_mode", vllm_modes(), "colocate",
              "what generates with use_vllm: true: the built-in engine (colocate) or a server that "
-             "you start"),
+             "you start; without it a server if vllm_server_host, vllm_server_port or "
+             "vllm_server_base_url is set"),
       text("vllm_server_host", "0.0.0.0", "host of the server; 0.0.0.0: this host"),
       whole("vllm_server_port", between(1, rendezvous::kLastPort), "8000", "port of the server"),
       text("vllm_server_base_url", "",

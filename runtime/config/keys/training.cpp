@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <stdexcept>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -83,6 +84,22 @@ void set_loss_scale(C& c, const YamlNode& value) {
 
 Field write_only(std::string value, void (*set)(C&, const YamlNode&)) {
   return {.value = std::move(value), .set = set};
+}
+
+// Also accepts the enumerators of unsloth-multigpu, such as AggregationMethod.MEAN.
+Field aggregation_choice() {
+  auto field = choice(&C::gradient_aggregation, {{"weighted", Aggregation::weighted},
+                                                 {"weighted_mean", Aggregation::weighted},
+                                                 {"mean", Aggregation::mean},
+                                                 {"median", Aggregation::median},
+                                                 {"sum", Aggregation::sum}});
+  field.set = [set = field.set](C& c, const YamlNode& value) {
+    constexpr std::string_view kEnum = "AggregationMethod.";
+    auto word = value;
+    if (word.text.starts_with(kEnum)) word.text.erase(0, kEnum.size());
+    set(c, word);
+  };
+  return field;
 }
 
 Field dtype_choice(std::string C::* member) {
@@ -269,11 +286,7 @@ std::vector<KeySpec> memory_keys() {
        .help = "overlaps communication with the backward pass"},
       {.name = "gradient_aggregation",
        .aliases = {"aggregation_method", "aggregation"},
-       .field = choice(&C::gradient_aggregation, {{"weighted", Aggregation::weighted},
-                                                  {"weighted_mean", Aggregation::weighted},
-                                                  {"mean", Aggregation::mean},
-                                                  {"median", Aggregation::median},
-                                                  {"sum", Aggregation::sum}}),
+       .field = aggregation_choice(),
        .help = "how the gradients of the ranks are combined; weighted: by their numbers of target "
                "tokens"},
       {.name = "batch_sharding",
@@ -365,7 +378,7 @@ std::vector<KeySpec> lora_keys() {
        .help = "adapter to continue training: a folder, or a Hub id"},
       {.name = "load_in_4bit",
        .field = flag(&C::load_in_4bit),
-       .help = "keeps the weights of the base model in 4 bits; requires LoRA"},
+       .help = "keeps the weights of the base model in 4 bits and trains an adapter"},
       {.name = "quantization_bit",
        .field = write_only("4", set_quantization_bit),
        .help = "4 means load_in_4bit: true",

@@ -86,6 +86,15 @@ std::string proposal_table(const std::vector<Proposal>& proposals) {
   return rendezvous::text_table(rows);
 }
 
+std::string tuned_preset_table() {
+  std::vector<std::vector<std::string>> rows{
+      {"recommended for", "per_device_train_batch_size", "num_generations", "num_iterations"}};
+  for (const auto& preset : kTunedPresets)
+    rows.push_back({preset.purpose, std::to_string(preset.batch_size),
+                    std::to_string(preset.group_size), std::to_string(preset.passes)});
+  return rendezvous::text_table(rows);
+}
+
 }  // namespace
 
 const char* recompute_word(Recompute recompute) {
@@ -245,8 +254,8 @@ std::string plan_text(const PlanRequest& given) {
   const auto preset = preset_for(total);
   text += fmt::format("\nGuides recommend for {:.0f} GiB in total: per_device_train_batch_size {}",
                       gib(total), preset.batch_size);
-  if (config.task == Task::grpo) text += fmt::format(", num_generations {}", preset.group_size);
-  return text + "\n";
+  if (config.task != Task::grpo) return text + "\n";
+  return text + fmt::format(", num_generations {}\n\n{}", preset.group_size, tuned_preset_table());
 }
 
 std::int64_t parse_memory(const std::string& text) {

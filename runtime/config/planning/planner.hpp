@@ -57,6 +57,19 @@ std::vector<std::string> fitting_changes(const PlanRequest& request);
 
 Preset preset_for(std::int64_t total_bytes);
 
+// A row of the table of settings in the guide to GSPO on three GPUs.
+struct TunedPreset {
+  const char* purpose;
+  std::int64_t batch_size, group_size;
+  std::int64_t passes;  // over each generation: num_iterations
+};
+
+inline constexpr TunedPreset kTunedPresets[] = {
+    {"3 GPUs of 16 GiB or more", 4, 8, 4},
+    {"3 GPUs of 8 GiB", 1, 4, 4},
+    {"speed", 8, 4, 2},
+};
+
 // An error message if the chosen settings do not fit into the memory of a GPU: what would be needed
 // and what to change. zero_stage and gradient_checkpointing must not be auto. Empty if it fits or
 // if the GPU's memory is unknown.

@@ -50,6 +50,10 @@ class Collector {
       add_map(value, key.text);
       return;
     }
+    if (value.is_map() && section == "optimizer_config" && key.text == "kwargs") {
+      add_map(value, section);
+      return;
+    }
     const auto written = full_name(key.text, section);
     const auto* spec = find_key(written);
     if (!spec) {
@@ -140,6 +144,15 @@ YamlNode outer_value(const Reading& reading, const KeySpec& key, const std::stri
   return map;
 }
 
+// Whether `kind` is a kind of recomputation and `on` only turns recomputation on. Recipes of
+// unsloth have both, under two names of one key.
+bool is_kind_of(const Setting& kind, const Setting& on) {
+  if (on.key != kind.key || on.key->name != "gradient_checkpointing") return false;
+  const auto& text = on.value.text;
+  return (text == "true" || text == "True") &&
+         (kind.value.text == "unsloth" || kind.value.text == "offload");
+}
+
 }  // namespace
 
 const Setting* Reading::find(std::string_view name) {
@@ -214,6 +227,10 @@ void merge_repetitions(Reading& reading) {
       merged.push_back(std::move(setting));
     } else if (setting.overrides && earlier->key == setting.key) {
       *earlier = std::move(setting);  // of two --set the last one wins
+    } else if (is_kind_of(setting, *earlier)) {
+      *earlier = std::move(setting);
+    } else if (is_kind_of(*earlier, setting)) {
+      continue;
     } else if (earlier->key != setting.key ||
                flow_text(earlier->value) != flow_text(setting.value)) {
       reading.error(setting, fmt::format("means the same as {} ({}); keep one", earlier->written,

@@ -102,12 +102,22 @@ void kl_rule(Reading& reading) {
     needs_beta(reading.find("sync_ref_model"), "without it there is no reference model");
 }
 
+// The first key that has the address of a server, or null.
+const Setting* server_address_key(Reading& reading) {
+  for (const char* key : {"vllm_server_base_url", "vllm_server_host", "vllm_server_port"})
+    if (const auto* setting = reading.find(key); setting != nullptr && !is_null(setting->value))
+      return setting;
+  return nullptr;
+}
+
 bool is_server_mode(Reading& reading) {
   return choice_or(reading, "vllm_mode", vllm_modes(), VllmMode::colocate) == VllmMode::server;
 }
 
 bool uses_server(Reading& reading) {
-  return value_or(reading, "use_vllm", to_flag, false) && is_server_mode(reading);
+  if (!value_or(reading, "use_vllm", to_flag, false)) return false;
+  return reading.find("vllm_mode") ? is_server_mode(reading)
+                                   : server_address_key(reading) != nullptr;
 }
 
 void note_each(Reading& reading, std::initializer_list<const char*> keys, const char* text) {
@@ -116,6 +126,12 @@ void note_each(Reading& reading, std::initializer_list<const char*> keys, const 
 }
 
 void server_rule(Reading& reading) {
+  if (!reading.find("vllm_mode")) {
+    reading.config.grpo["vllm_mode"] = "server";
+    reading.note(*server_address_key(reading),
+                 "means vllm_mode: server: the server at this address generates; set vllm_mode: "
+                 "colocate to generate with the built-in engine");
+  }
   if (reading.find("vllm_server_base_url"))
     note_each(reading, {"vllm_server_host", "vllm_server_port"},
               "has no effect: vllm_server_base_url is the address of the server");
@@ -168,16 +184,22 @@ void own_correction_rule(Reading& reading) {
 // The built-in engine or an external server generates; keys of the other one have no effect.
 void engine_rule(Reading& reading) {
   if (uses_server(reading)) return server_rule(reading);
+  const bool use_vllm = value_or(reading, "use_vllm", to_flag, false);
   if (is_server_mode(reading))
     note_each(reading, {"vllm_mode"},
               "has no effect without use_vllm: true; the built-in engine generates");
-  else if (value_or(reading, "use_vllm", to_flag, false))
+  else if (use_vllm)
     note_each(reading, {"use_vllm"},
               "the built-in engine generates, with the weights of the policy; no server is needed");
+  const char* change = !use_vllm                   ? "use_vllm: true"
+                       : reading.find("vllm_mode") ? "vllm_mode: server"
+                                                   : "vllm_server_host";
+  const auto unused =
+      fmt::format("has no effect: the built-in engine generates; set {} to use a server", change);
   note_each(reading,
             {"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout",
              "vllm_group_port"},
-            "has no effect: the built-in engine generates; set vllm_mode: server to use a server");
+            unused.c_str());
   note_each(reading,
             {"vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "vllm_max_model_length",
              "vllm_enable_sleep_mode", "vllm_model_impl", "vllm_sync_interval", "vllm_lora_sync",

@@ -158,7 +158,7 @@ void parallel_checks(Reading& reading) {
                    "gives no rank any work; at least one weight must be above 0");
   if (config.load_in_4bit && !config.use_peft)
     error_at_first(reading, {"load_in_4bit", "quantization_bit"},
-                   "4-bit weights cannot be trained; add lora_r, or leave it out");
+                   "4-bit weights cannot be trained, and LoRA is off; add lora_r, or leave it out");
   const auto& name = config.adapter_name;
   if (name.empty() || name.front() == '.' || name.find('/') != name.npos ||
       name.starts_with("checkpoint-") || name.starts_with("training_state"))

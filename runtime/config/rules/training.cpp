@@ -264,7 +264,17 @@ void memory_rules(Reading& reading) {
 void lora_rules(Reading& reading) {
   const auto lora = lora_switch(reading);
   const auto* first = first_adapter_setting(reading);
-  reading.config.use_peft = lora.use.value_or(first != nullptr);
+  auto& config = reading.config;
+  const bool implied = config.load_in_4bit && !first;
+  config.use_peft = lora.use.value_or(first != nullptr || implied);
+  if (implied && !lora.use) {
+    const auto* by = reading.find("load_in_4bit");
+    if (!by) by = reading.find("quantization_bit");
+    reading.note(*by, fmt::format("trains a LoRA adapter (lora_r: {}, lora_alpha: {:g}) on all "
+                                  "linear layers, because 4-bit weights cannot be trained; set "
+                                  "lora_r to choose its rank",
+                                  config.lora_r, config.lora_alpha));
+  }
   if (!first) return;
   if (!lora.use)
     reading.note(*first, "turns LoRA on; set use_peft: true to state it explicitly");

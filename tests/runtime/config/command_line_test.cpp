@@ -1,11 +1,15 @@
 #include "runtime/config/command_line.hpp"
 
 #include <algorithm>
+#include <fstream>
 
+#include "runtime/config/launch_command.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::train;
 using Catch::Matchers::Contains;
+using mgpu::tests::TempDir;
 
 namespace {
 
@@ -37,6 +41,27 @@ TEST_CASE("a recipe key that is written as an option names --set", "[command]") 
                     "batch_size=VALUE");
   CHECK_THROWS_WITH(parsed({"a.yaml", "--learning-rate=1"}), Contains("--set learning_rate=VALUE"));
   CHECK_THROWS_WITH(parsed({"a.yaml", "--singel"}), Contains("did you mean --single?"));
+}
+
+TEST_CASE("the command for the launcher has every argument of the worker", "[command]") {
+  CHECK(launch_command({{"a.yaml", {}, false}}, 4) == "mgpu-run --nproc 4 a.yaml");
+  CHECK(launch_command({{"my runs/a.yaml", {"lr=1", "x=[1, 2]", "y=it's"}, true}}, 2) ==
+        "mgpu-run --nproc 2 'my runs/a.yaml' --set lr=1 --set 'x=[1, 2]' --set 'y=it'\\''s' "
+        "--allow-unknown");
+}
+
+TEST_CASE("a recipe for several ranks is recognised by the launcher's keys", "[command]") {
+  const TempDir folder;
+  const auto ranks = [&](const char* text) {
+    std::ofstream(folder.path("a.yaml")) << text;
+    return ranks_of_recipe({folder.path("a.yaml"), {}, false});
+  };
+  CHECK(ranks("num_gpus: 2\n") == 2);
+  CHECK(ranks("launch:\n  nproc: 4\n") == 4);
+  CHECK(ranks("lr: 2\n") == std::nullopt);
+  CHECK(ranks("num_gpus: null\n") == std::nullopt);
+  CHECK(ranks("nproc: auto\n") == std::nullopt);
+  CHECK(ranks("[1]\n") == std::nullopt);
 }
 
 TEST_CASE("check is a command and a flag", "[command]") {

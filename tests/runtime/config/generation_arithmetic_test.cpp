@@ -1,5 +1,6 @@
 #include "runtime/config/planning/generation_arithmetic.hpp"
 
+#include "runtime/config/grpo_values.hpp"
 #include "runtime/config/resolve.hpp"
 #include "tests/support/catch.hpp"
 
@@ -185,8 +186,14 @@ TEST_CASE("keys of the generation method that is not used leave a note", "[gener
   CHECK_THAT(notes("vllm_mode: server\n"),
              Contains("f:4: vllm_mode: has no effect without use_vllm: true"));
   CHECK_THAT(notes("use_vllm: true\n"), Contains("f:4: use_vllm: the built-in engine generates"));
-  CHECK_THAT(notes("use_vllm: true\nvllm_server_port: 80\n"),
-             Contains("f:5: vllm_server_port: has no effect: the built-in engine generates"));
+  CHECK_THAT(notes("use_vllm: true\nvllm_mode: colocate\nvllm_server_port: 80\n"),
+             Contains("f:6: vllm_server_port: has no effect: the built-in engine generates; set "
+                      "vllm_mode: server to use a server"));
+  CHECK_THAT(notes("use_vllm: true\nvllm_server_timeout: 9\n"),
+             Contains("f:5: vllm_server_timeout: has no effect: the built-in engine generates; set "
+                      "vllm_server_host to use a server"));
+  CHECK_THAT(notes("vllm_server_port: 80\n"),
+             Contains("the built-in engine generates; set use_vllm: true to use a server"));
   CHECK_THAT(notes("vllm_importance_sampling_mode: token_mask\n"),
              Contains("f:4: vllm_importance_sampling_mode: has no effect but on the metric"));
   // With the built-in engine the correction is allowed, but only on request.
@@ -203,6 +210,25 @@ TEST_CASE("keys of the generation method that is not used leave a note", "[gener
              Contains("vllm_server_port: need"));
   CHECK_THAT(generation_refusal("use_vllm: true\nvllm_structured_outputs_regex: a+\n", 1),
              Contains("vllm_structured_outputs_regex: is not supported"));
+}
+
+TEST_CASE("use_vllm with the address of a server uses the server", "[generation]") {
+  const auto config =
+      generation_config("use_vllm: true\nvllm_server_host: 127.0.0.1\nvllm_server_port: 8000\n");
+  CHECK(GrpoValues(config).uses_server());
+  CHECK(config.notes.at(0) ==
+        "f:5: vllm_server_host: means vllm_mode: server: the server at this address generates; set "
+        "vllm_mode: colocate to generate with the built-in engine");
+  const auto uses = [](const std::string& lines) {
+    return GrpoValues(generation_config(lines)).uses_server();
+  };
+  CHECK(uses("use_vllm: true\nvllm_server_port: 8000\n"));
+  CHECK(uses("use_vllm: true\nvllm_server_base_url: http://h:80\n"));
+  CHECK_FALSE(uses("use_vllm: true\n"));
+  CHECK_FALSE(uses("use_vllm: true\nvllm_server_host: null\n"));
+  CHECK_FALSE(uses("use_vllm: true\nvllm_mode: colocate\nvllm_server_host: h\n"));
+  CHECK_FALSE(uses("use_vllm: false\nvllm_server_host: h\n"));
+  CHECK_FALSE(uses("vllm_server_host: h\n"));
 }
 
 TEST_CASE("keys without effect leave a note, unless they switch something off", "[generation]") {

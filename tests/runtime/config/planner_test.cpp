@@ -1,6 +1,9 @@
 #include "runtime/config/planning/planner.hpp"
 
 #include <cmath>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "tests/support/catch.hpp"
 
@@ -271,6 +274,25 @@ TEST_CASE("presets follow the memory of all GPUs together", "[planner]") {
   CHECK(preset_for(2 * 16 * kPlannedGiB).group_size == 4);
   CHECK(preset_for(3 * 8 * kPlannedGiB).batch_size == 1);
   CHECK(preset_for(3 * 8 * kPlannedGiB).group_size == 2);
+}
+
+TEST_CASE("the plan of a GRPO job has the settings that the guide recommends", "[planner]") {
+  auto grpo = config(2);
+  grpo.task = Task::grpo;
+  const auto text = plan_text({qwen25_05b(), grpo, 2, 16 * kPlannedGiB, 3});
+  CHECK_THAT(text, Contains("Guides recommend for 48 GiB in total: per_device_train_batch_size 4, "
+                            "num_generations 8"));
+  const auto row = [&](const std::string& purpose) {
+    const auto begin = text.find(purpose) + purpose.size();
+    std::istringstream numbers(text.substr(begin, text.find('\n', begin) - begin));
+    std::vector<int> all;
+    for (int number = 0; numbers >> number;) all.push_back(number);
+    return all;
+  };
+  CHECK_THAT(text, Contains("num_iterations"));
+  CHECK(row("3 GPUs of 16 GiB or more") == std::vector{4, 8, 4});
+  CHECK(row("3 GPUs of 8 GiB") == std::vector{1, 4, 4});
+  CHECK(row("\nspeed") == std::vector{8, 4, 2});
 }
 
 TEST_CASE("the plan shows every part of the memory", "[planner]") {

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 
+#include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/planning/generation_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
@@ -43,6 +44,8 @@ TEST_CASE("the GRPO recipe of the README is accepted", "[recipe]") {
         "[accuracy, format, reasoning_steps, cosine, repetition_penalty, length]");
   CHECK(config.grpo.at("num_generations") == "8");
   CHECK(config.grpo.at("vllm_server_host") == "127.0.0.1");
+  CHECK(config.grpo.at("vllm_server_port") == "8000");
+  CHECK(GrpoValues(config).uses_server());
 }
 
 TEST_CASE("the GRPO recipe of the repository is accepted", "[recipe]") {
@@ -84,7 +87,17 @@ TEST_CASE("unsloth's arguments as keys are accepted", "[recipe]") {
   CHECK(config.task == Task::sft);
   CHECK(config.per_device_train_batch_size == 2);
   CHECK(config.backend == "nccl");
+  CHECK(recipe_noted(config, "enable_memory_optimization: "));
   CHECK(config.load_in_4bit);
+  CHECK(config.dtype == Dtype::bf16);
+  CHECK(config.lora_r == 16);
+  CHECK(config.output_dir == "./results");
+  CHECK(config.num_train_epochs == 3);
+  CHECK(config.learning_rate == 2e-5);
+  CHECK(config.logging_steps == 1);
+  CHECK(config.save_strategy == When::steps);
+  CHECK(config.save_steps == 100);
+  CHECK(config.dataset_text_field == "text");
   CHECK(config.use_peft);
   CHECK(config.lora_target_modules.size() == 7);
   CHECK(config.lora_alpha == 16);
@@ -120,6 +133,56 @@ TEST_CASE("the keys of the older prototype are accepted", "[recipe]") {
   CHECK(config.gradient_aggregation == Aggregation::mean);
   CHECK(config.batch_sharding == Sharding::adaptive);
   CHECK(config.per_device_train_batch_size == 8);
+}
+
+TEST_CASE("the GRPO example in Python is accepted with its two keys of recomputation", "[recipe]") {
+  const auto config = recipe_of_the_sources("unsloth_grpo.yaml");
+  CHECK(config.task == Task::grpo);
+  CHECK(config.model_name_or_path == "Qwen/Qwen2.5-3B-Instruct");
+  CHECK(config.per_device_train_batch_size == 1);
+  CHECK(config.backend == "nccl");
+  CHECK(config.load_in_4bit);
+  CHECK(config.lora_r == 16);
+  CHECK(config.lora_target_modules ==
+        std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj"});
+  CHECK(config.lora_alpha == 32);
+  CHECK(config.gradient_checkpointing == Recompute::offload);
+  CHECK(config.learning_rate == 5e-6);
+  CHECK(config.output_dir == "./grpo_output");
+  CHECK(config.grpo.at("num_generations") == "8");
+  CHECK(GrpoValues(config).uses_server());
+}
+
+TEST_CASE("the hook example is accepted: 4 bits imply an adapter", "[recipe]") {
+  const auto config = recipe_of_the_sources("unsloth_hook.yaml");
+  CHECK(config.task == Task::sft);
+  CHECK(config.model_name_or_path == "unsloth/llama-2-7b-bnb-4bit");
+  CHECK(config.per_device_train_batch_size == 8);
+  CHECK(config.gradient_aggregation == Aggregation::mean);
+  CHECK(config.max_length == 2048);
+  CHECK(config.dtype == Dtype::bf16);
+  CHECK(config.load_in_4bit);
+  CHECK(config.use_peft);
+  CHECK(config.lora_r == 16);
+  CHECK(config.lora_target_modules.empty());  // all linear layers
+  CHECK(recipe_noted(
+      config,
+      "load_in_4bit: trains a LoRA adapter (lora_r: 16, lora_alpha: 32) on all linear layers, "
+      "because 4-bit weights cannot be trained; set lora_r to choose its rank"));
+  CHECK(recipe_noted(config, "num_gpus: is a launcher key"));
+}
+
+TEST_CASE("the constants of the GSPO guide are accepted as keys", "[recipe]") {
+  const auto config = recipe_of_the_sources("gspo_guide.yaml");
+  CHECK(config.task == Task::grpo);
+  CHECK(config.per_device_train_batch_size == 4);
+  CHECK(config.grpo.at("importance_sampling_level") == "sequence");
+  CHECK(config.grpo.at("num_generations") == "8");
+  CHECK(config.grpo.at("num_iterations") == "4");
+  CHECK(config.grpo.at("max_completion_length") == "128");
+  CHECK(config.grpo.at("policy_gpus") == "[0, 1]");
+  CHECK(config.grpo.at("reference_gpu") == "2");
+  CHECK(config.grpo.at("reward_gpu") == "2");
 }
 
 TEST_CASE("the arguments of nano_models as keys are accepted", "[recipe]") {

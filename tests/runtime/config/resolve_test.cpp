@@ -113,7 +113,8 @@ TEST_CASE("LoRA keys contradict use_peft: false", "[recipe]") {
   CHECK(noted(config, "have no effect: use_peft turns LoRA off"));
   CHECK(!with("finetuning_type: full\n").use_peft);
   CHECK(with("adapter: qlora\n").load_in_4bit);
-  CHECK_THAT(mistake("load_in_4bit: true\n"), Contains("add lora_r"));
+  CHECK_THAT(mistake("load_in_4bit: true\nuse_peft: false\n"), Contains("add lora_r"));
+  CHECK_THAT(mistake("load_in_4bit: true\nfinetuning_type: full\n"), Contains("add lora_r"));
   CHECK_THAT(mistake("load_in_8bit: true\nlora_r: 4\n"), Contains("use load_in_4bit: true"));
 }
 
@@ -228,6 +229,47 @@ TEST_CASE("gradient_checkpointing is a flag or a name", "[recipe]") {
                              {"activation_offloading: true", Recompute::offload}}));
   CAPTURE(line);
   CHECK(with(std::string(line) + "\n").gradient_checkpointing == meant);
+}
+
+TEST_CASE("a kind of recomputation refines a flag that turns it on", "[recipe]") {
+  for (const char* lines :
+       {"use_gradient_checkpointing: \"unsloth\"\ngradient_checkpointing: true\n",
+        "gradient_checkpointing: True\nuse_gradient_checkpointing: \"unsloth\"\n"})
+    CHECK(with(lines).gradient_checkpointing == Recompute::offload);
+  CHECK_THAT(mistake("use_gradient_checkpointing: \"unsloth\"\ngradient_checkpointing: false\n"),
+             Contains("keep one"));
+}
+
+TEST_CASE("optimizer_config has the arguments of PyTorch's AdamW", "[recipe]") {
+  for (const char* lines : {"optimizer_config: {class: AdamW, lr: 3e-5, weight_decay: 0.01}\n",
+                            "optimizer_config:\n  class: torch.optim.AdamW\n"
+                            "  kwargs: {lr: 3e-5, weight_decay: 0.01}\n",
+                            "optimizer_config:\n  'class': torch.optim.AdamW\n"
+                            "  'kwargs': {'lr': 3e-5, 'weight_decay': 0.01}\n"}) {
+    CAPTURE(lines);
+    const auto config = with(lines);
+    CHECK(config.optim == "adamw_torch_fused");
+    CHECK(config.learning_rate == 3e-5);
+    CHECK(config.weight_decay == .01);
+  }
+  CHECK_THAT(mistake("optimizer_config: {class: torch.optim.SGD}\n"), Contains("not supported"));
+  CHECK_THAT(mistake("optimizer_config: {kwargs: {momentun: 1}}\n"), Contains("unknown key"));
+}
+
+TEST_CASE("gradient_aggregation accepts the enumerators of AggregationMethod", "[recipe]") {
+  struct Case {
+    const char* word;
+    Aggregation meant;
+  };
+  const auto [word, meant] = GENERATE(values<Case>({{"AggregationMethod.MEAN", Aggregation::mean},
+                                                    {"MEAN", Aggregation::mean},
+                                                    {"WEIGHTED", Aggregation::weighted},
+                                                    {"WEIGHTED_MEAN", Aggregation::weighted},
+                                                    {"MEDIAN", Aggregation::median},
+                                                    {"SUM", Aggregation::sum}}));
+  CHECK(with(std::string("aggregation_method: ") + word + "\n").gradient_aggregation == meant);
+  CHECK_THAT(mistake("aggregation_method: AggregationMethod.MODE\n"),
+             Contains("need one of weighted, mean, median, sum"));
 }
 
 TEST_CASE("the meaning of batch_size depends on micro_batch_size", "[recipe]") {

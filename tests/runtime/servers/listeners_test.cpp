@@ -93,3 +93,12 @@ TEST_CASE("a GPU that is used for training and serving is found", "[servers]") {
   CHECK(listener_on(two, 0, "") == nullptr);
   CHECK(listener_on({}, 2, "0") == nullptr);
 }
+
+TEST_CASE("a rank on a GPU of the server is refused with what to do", "[servers]") {
+  const std::vector<Listener> both{{7, "vllm", "0,1", 2}};
+  CHECK(shared_gpu_error(both, 0, "1", 1, "http://127.0.0.1:8000") ==
+        "GPU 1 is used by rank 1 and by the server at http://127.0.0.1:8000 (vllm, pid 7); assign "
+        "them different GPUs with CUDA_VISIBLE_DEVICES, or use vllm_mode: colocate, where the "
+        "built-in engine generates on the training GPUs");
+  CHECK_FALSE(shared_gpu_error(both, 0, "2", 0, "http://127.0.0.1:8000"));
+}
