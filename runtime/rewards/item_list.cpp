@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -49,9 +51,9 @@ std::vector<std::string_view> columns_of(std::string_view line) {
 }
 
 // The texts of a JSON list, one after the other.
-std::string joined(const nlohmann::ordered_json& parts, const std::string& where) {
+std::string joined(const nlohmann::json& parts, const std::string& where) {
   std::string name;
-  for (const auto& part : parts.is_array() ? parts : nlohmann::ordered_json::array({nullptr})) {
+  for (const auto& part : parts.is_array() ? parts : nlohmann::json::array({nullptr})) {
     if (!part.is_string())
       throw std::runtime_error(where + ": need a list of texts, such as [\"<a_1>\", \"<b_2>\"]");
     name += part.get_ref<const std::string&>();
@@ -103,20 +105,23 @@ void ItemList::read_lines(std::string_view text) {
 }
 
 void ItemList::read_json(const std::string& text) {
-  using Json = nlohmann::ordered_json;
-  std::map<std::string, bool> seen;
+  using Json = nlohmann::json;
+  std::vector<std::string> ids;  // in the order of the file; an ordered_json finds keys slowly
+  std::set<std::string> seen;
   const auto once = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth == 1 && event == Json::parse_event_t::key &&
-        !seen.emplace(parsed.get<std::string>(), true).second)
-      throw std::runtime_error(fmt::format("{}: item {} is there twice; remove one", path_,
-                                           shown_name(parsed.get<std::string>())));
+    if (depth != 1 || event != Json::parse_event_t::key) return true;
+    ids.push_back(parsed.get<std::string>());
+    if (!seen.insert(ids.back()).second)
+      throw std::runtime_error(
+          fmt::format("{}: item {} is there twice; remove one", path_, shown_name(ids.back())));
     return true;
   };
   const auto json = rendezvous::nests_too_deeply(text) ? Json(Json::value_t::discarded)
                                                        : Json::parse(text, once, false);
   if (!json.is_object())
     throw std::runtime_error(path_ + ": need a JSON object with a list of texts for every item id");
-  for (const auto& [id, parts] : json.items()) {
+  for (const auto& id : ids) {
+    const auto& parts = json.at(id);
     const auto where = fmt::format("{}: item {}", path_, shown_name(id));
     add({std::string(bare_name(joined(parts, where))), id, where});
   }

@@ -96,7 +96,7 @@ class Semantic : public Reward {
   }
 
  private:
-  static const std::string& required(const std::string& path, const char* key) {
+  static std::string required(const std::string& path, const char* key) {
     if (path.empty()) throw std::runtime_error(fmt::format("reward semantic requires {}", key));
     return path;
   }
