@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
   const bool gpu = train::visible_gpus() > 0;
   const auto device = train::take_device(contract.local_rank, gpu);
   comm::CommOptions comm_options;
-  comm_options.backend = comm::choose(comm::Backend::automatic, contract, train::visible_gpus());
+  comm_options.backend = comm::choose(comm::Backend::automatic, train::visible_gpus());
   comm_options.fatal = [](const std::string& text) {
     fprintf(stderr, "%s\n", text.c_str());
     _Exit(1);

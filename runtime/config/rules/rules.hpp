@@ -11,8 +11,8 @@ namespace mgpu::train {
 // set, else sft.
 void decide_task(Reading& reading);
 
-// Gives MiniOneRec's keys that have another meaning elsewhere the meaning of MiniOneRec, in a recipe
-// that has its reward_type or info_file. Requires: called before merge_repetitions.
+// Gives MiniOneRec's keys that have another meaning elsewhere the meaning of MiniOneRec, in a
+// recipe that has its reward_type or info_file. Requires: called before merge_repetitions.
 void recommendation_names(Reading& reading);
 
 // Replaces MiniOneRec's keys for reward functions and losses by ours. Requires: called before
