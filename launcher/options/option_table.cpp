@@ -226,7 +226,7 @@ std::vector<OptionSpec> supervision_options() {
   };
   return {
       {.names = {"max-restarts"}, .value = "N", .group = supervision,
-       .help = "restart all ranks so often after a failure; N/progress: in a row without a new step [0]",
+       .help = "restarts after failures [0]; N/progress: those without a new step",
        .set = restarts, .torchrun = "max-restarts",
        .variables = {"PET_MAX_RESTARTS"}, .file_keys = {"max-retries"}},
       {.names = {"retry-delay"}, .value = "SECONDS", .group = supervision,

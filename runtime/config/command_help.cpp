@@ -28,8 +28,7 @@ check and plan:
 generate:
       --prompt TEXT, --input FILE          complete this, or the prompt of each row of a JSONL file
       --adapter DIR, --max-new-tokens N    LoRA adapter; maximum tokens per completion [256]
-      --temperature T      0 always takes the most likely token [1]
-      --top-p P, --top-k K, --min-p P      sample from the most likely tokens only [1, 0: all, 0]
+      --temperature T, --top-p P, --top-k K, --min-p P    sampling [1, 1, 0, 0]; T 0: none
       --repetition-penalty X               above 1: make repeated tokens less likely [1]
       --stop TEXT          end a completion at this text; repeatable
       --allowed FILE       generate only these: a JSON string or a list of token ids per line

@@ -91,8 +91,7 @@ TEST_CASE("events of an action are handled after all actions of the event before
   });
   running = &job;
   job.pump.start();
-  CHECK(job.take() ==
-        std::vector<Action>{StartRanks{0}, SignalRank{1, SIGTERM}, StartGrace{}, Sweep{}});
+  CHECK(job.take() == std::vector<Action>{StartRanks{0}, AbortRank{1}, StartGrace{true}, Sweep{}});
   CHECK(job.settled == 1);
 }
 
@@ -107,7 +106,7 @@ TEST_CASE("an action that is resumed holds back events like any other, and may f
     throw std::runtime_error("no more descriptors");
   });
   CHECK(job.problems == std::vector<std::string>{"no more descriptors"});
-  CHECK(job.take() == std::vector<Action>{SignalRank{1, SIGTERM}, StartGrace{}});
+  CHECK(job.take() == std::vector<Action>{AbortRank{1}, StartGrace{true}});
 }
 
 TEST_CASE("the pump goes on after a failure that could not be handled", "[event_pump]") {
