@@ -23,7 +23,7 @@ namespace {
 constexpr auto kUnkillable = std::chrono::seconds(10);
 constexpr auto kGuardRetry = std::chrono::seconds(1);
 // A rank that was told to abort ends itself in less time, unless it is stuck.
-constexpr auto kAbort = std::chrono::milliseconds(200);
+constexpr auto kAbort = std::chrono::seconds(2);
 
 std::string host_name() {
   char name[256] = {};
@@ -91,7 +91,7 @@ int EventLoop::run() {
       fail(std::runtime_error("an exception without a description"));
     }
   }
-  return journal_.status();
+  return failed_at_end_ && journal_.status() == 0 ? exit_status::kFailure : journal_.status();
 }
 
 EventPump::Callbacks EventLoop::pump_callbacks() {
@@ -214,7 +214,10 @@ void EventLoop::start_failed(const std::exception& problem) {
 // This process cannot do its work: the job ends, with a report.
 void EventLoop::fail(const std::exception& problem) {
   output_.print_line(fmt::format("mgpu-run: {}", problem.what()));
-  if (supervisor_.done()) return output_.when_flushed([this] { io_.stop(); });
+  if (supervisor_.done()) {
+    failed_at_end_ = true;
+    return output_.when_flushed([this] { io_.stop(); });
+  }
   journal_.set_remark(problem.what());
   feed(JobFinished{supervisor_.first_failed() >= 0 ? supervisor_.first_status()
                                                    : exit_status::kFailure});
@@ -359,6 +362,7 @@ void EventLoop::abandon_unkillable() {
     feed(RankExited{rank, killed});
   }
   sweeping_ = false;
+  journal_.attempt().last_step = worker_socket_.last_step();
   feed(TreeEmpty{});
 }
 
@@ -371,6 +375,7 @@ void EventLoop::sweep() {
   if (!sweeping_) return;
   if (containment_.empty()) {
     sweeping_ = false;
+    journal_.attempt().last_step = worker_socket_.last_step();
     grace_.cancel();
     unkillable_.cancel();
     feed(TreeEmpty{});
@@ -404,7 +409,6 @@ void EventLoop::retry_guard() {
 
 void EventLoop::carry_out(const AssessFailure&) {
   output_.end_attempt();
-  journal_.attempt().last_step = worker_socket_.last_step();
   if (session_) return report_to_leader();
   assess_first_failure([this] { decide_restart_here(); });
 }

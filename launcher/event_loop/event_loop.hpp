@@ -120,6 +120,7 @@ class EventLoop {
   bool killing_ = false;
   bool unguarded_ = false;
   bool ranks_suspended_ = false;
+  bool failed_at_end_ = false;  // an exception after the end of the job
   std::optional<Signal> deferred_stop_;
   SignalWatch signals_;
 };

@@ -31,6 +31,7 @@ void StatusNote::show(std::string_view state, int attempt) {
                        {"round", attempt},
                        {"restarts", attempt},
                        {"max_restarts", options_.max_restarts},
+                       {"renewed_by_progress", options_.restarts_renewed},
                        {"min_nodes", 1},
                        {"max_nodes", 1},
                        {"nodes", json::array({node})}};

@@ -11,7 +11,7 @@ constexpr std::chrono::seconds kStartUp{5};
 constexpr std::chrono::milliseconds kLongestDelay{60'000};
 
 bool failed_starting_up(const FailedAttempt& attempt) {
-  return !is_retryable(attempt.cause) && attempt.lasted < kStartUp;
+  return !attempt.of_node && !is_retryable(attempt.cause) && attempt.lasted < kStartUp;
 }
 
 // The failed attempts that count against the limit.

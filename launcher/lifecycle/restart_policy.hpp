@@ -22,6 +22,7 @@ struct FailedAttempt {
   Cause::Kind cause;
   std::chrono::milliseconds lasted;
   std::int64_t last_step = -1;
+  bool of_node = false;  // a node that is no longer part of the job has caused it
 };
 
 struct RestartLimits {

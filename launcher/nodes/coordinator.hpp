@@ -51,6 +51,7 @@ struct RoundEnded {
   std::string why;                   // if no failure ended it
   std::optional<Decision> decision;  // on the first failure
   std::string node_change;           // which node is replaced or excluded, and why; empty: none
+  std::int64_t last_step = -1;       // that a rank of any node reported; -1: none
 };
 struct PrintLine {
   std::string line;

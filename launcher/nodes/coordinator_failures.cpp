@@ -44,7 +44,10 @@ Decision Coordinator::decide(const NodeEnded& failure) {
                       round_.last_step()});
   if (counts_as_oom(kind)) ++counts_.oom_count;
   // Every failure so far led to a restart; some may have happened under an earlier leader.
-  const int before = std::max(counts_.restarts + 1 - static_cast<int>(history_.size()), 0);
+  // Whether those counted is not known if progress renews restarts.
+  const int before = settings_.limits.renewed_by_progress
+                         ? 0
+                         : std::max(counts_.restarts + 1 - static_cast<int>(history_.size()), 0);
   return decide_restart(history_, settings_.limits, before);
 }
 
@@ -62,8 +65,8 @@ std::string Coordinator::maybe_exclude(const NodeRound::Failures& failures, Deci
                                                 .cause = kind,
                                                 .on_other_nodes_too = alike > 1},
                                                is_dispensable(id));
-  // Without the node a restart may help after all. The number of earlier failures stays known.
-  if (verdict == Verdict::faulty) history_.clear();
+  // Without the node a restart may help after all.
+  if (verdict == Verdict::faulty && !history_.empty()) history_.back().of_node = true;
   decision = decide(failure);
   if (!decision.restart || verdict == Verdict::none) return {};
   const std::string why = fmt::format("rank {} ({})", failure.rank, name_of(kind));
@@ -112,6 +115,7 @@ std::string Coordinator::clear(NodeId id, NodeId now_failing, const std::string&
 void Coordinator::assess_round(LeaderTime now) {
   RoundEnded over{
       .round = round_.number(), .failures = round_.failures(), .why = round_.stop_reason()};
+  over.last_step = round_.last_step();
   const bool failed =
       !over.failures.empty() &&
       !round_.has_external_cause(over.failures.front().second, settings_.keep_alive / 10);

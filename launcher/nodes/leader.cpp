@@ -282,8 +282,7 @@ AttemptResult Leader::merge_results(const RoundEnded& over) const {
   AttemptResult attempt;
   if (!over.failures.empty()) attempt = attempt_from_json(over.failures.front().second.details);
   attempt.number = round_restarts_;
-  for (const auto& [node, end] : over.failures)
-    attempt.last_step = std::max(attempt.last_step, end.last_step);
+  attempt.last_step = over.last_step;
   attempt.ranks.clear();
   for (const NodeId node : round_nodes_)
     if (const auto ends = round_results_.find(node); ends != round_results_.end())

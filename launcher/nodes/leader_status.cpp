@@ -21,6 +21,7 @@ std::string Leader::status() const {
                  {"round", coordinator_.round()},
                  {"restarts", counts.restarts},
                  {"max_restarts", history_.max_restarts},
+                 {"renewed_by_progress", history_.renewed_by_progress},
                  {"min_nodes", settings_.rules.min_nodes},
                  {"max_nodes", settings_.rules.max_nodes},
                  {"nodes", json::array()}};

@@ -180,13 +180,19 @@ std::string ranks_text(const nlohmann::json& ranks) {
   return first == last ? std::to_string(first) : fmt::format("{}-{}", first, last);
 }
 
+// Progress can renew restarts; then there can be more than the limit.
+std::string restarts_text(const nlohmann::json& status) {
+  const int restarts = status.at("restarts");
+  if (status.value("renewed_by_progress", false)) return std::to_string(restarts);
+  return fmt::format("{} of {}", restarts, status.at("max_restarts").get<int>());
+}
+
 std::string table_of(const nlohmann::json& status) {
-  std::string text =
-      fmt::format("{} ({}): {} for {}, round {}, {} of {} restarts, led by {}\n",
-                  status.at("job").get<std::string>(), status.at("target").get<std::string>(),
-                  status.at("state").get<std::string>(), duration_text(status.at("for_s")),
-                  status.at("round").get<int>(), status.at("restarts").get<int>(),
-                  status.at("max_restarts").get<int>(), status.at("leader").get<std::string>());
+  std::string text = fmt::format(
+      "{} ({}): {} for {}, round {}, {} restarts, led by {}\n", status.at("job").get<std::string>(),
+      status.at("target").get<std::string>(), status.at("state").get<std::string>(),
+      duration_text(status.at("for_s")), status.at("round").get<int>(), restarts_text(status),
+      status.at("leader").get<std::string>());
   if (status.contains("missing"))
     text += fmt::format("waiting: {}\n", status.at("missing").get<std::string>());
   std::vector<std::vector<std::string>> rows = {

@@ -226,7 +226,7 @@ std::vector<OptionSpec> supervision_options() {
   };
   return {
       {.names = {"max-restarts"}, .value = "N", .group = supervision,
-       .help = "restarts after failures [0]; N/progress: those without a new step",
+       .help = "restarts after failures [0]; N/progress: without a new step",
        .set = restarts, .torchrun = "max-restarts",
        .variables = {"PET_MAX_RESTARTS"}, .file_keys = {"max-retries"}},
       {.names = {"retry-delay"}, .value = "SECONDS", .group = supervision,
@@ -237,7 +237,7 @@ std::vector<OptionSpec> supervision_options() {
        .set = parsed(&Options::grace, parse_seconds), .torchrun = "shutdown-timeout",
        .variables = {"PET_SHUTDOWN_TIMEOUT", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"}},
       {.names = {"failure-grace"}, .value = "SECONDS", .group = supervision,
-       .help = "the same after a failure of another rank [--grace]",
+       .help = "--grace after another rank has failed [--grace]",
        .set = parsed(&Options::failure_grace, parse_seconds)},
       {.names = {"signals-to-handle"}, .value = "LIST", .group = supervision,
        .help = "signals that stop the job [SIGTERM,SIGINT,SIGHUP,SIGQUIT]",

@@ -22,7 +22,8 @@ namespace {
 constexpr std::size_t kLongestLine = 4096;
 constexpr std::size_t kConnectionsPerRank = 16;  // of the rank and of its own processes
 constexpr int kBacklog = 128;
-constexpr int kMostReads = 256;  // of one connection, when a rank has ended
+constexpr int kMostAccepts = 64;  // at once
+constexpr int kMostReads = 256;   // of one connection, when a rank has ended
 constexpr std::string_view kAbort = "{\"abort\": true}\n";
 
 // A socket that listens at an abstract address that nobody else can have.
@@ -34,7 +35,8 @@ rendezvous::UniqueFd listen_at(const std::string& name) {
   rendezvous::UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       ::listen(fd.get(), kBacklog) != 0)
-    rendezvous::throw_errno("cannot make the worker socket");
+    rendezvous::throw_errno(
+        "cannot create the worker socket, so ranks get SIGTERM when another one fails");
   return fd;
 }
 
@@ -64,9 +66,11 @@ void WorkerSocket::begin_attempt(int base_rank, int ranks) {
   last_step_ = -1;
   complained_ = false;
   peers_.clear();
+  if (listener_.is_open() && !accepting_) accept();
 }
 
 bool WorkerSocket::abort(int rank) {
+  take_waiting();
   bool told = false;
   for (auto& [number, peer] : peers_)
     if (peer.aborts && peer.rank == rank)
@@ -76,6 +80,12 @@ bool WorkerSocket::abort(int rank) {
 }
 
 std::int64_t WorkerSocket::last_step() {
+  take_waiting();
+  return last_step_;
+}
+
+// What processes have sent although the loop has not got to it.
+void WorkerSocket::take_waiting() {
   if (listener_.is_open()) accept_waiting();
   for (auto peer = peers_.begin(); peer != peers_.end();) {
     int available = 0;
@@ -87,38 +97,56 @@ std::int64_t WorkerSocket::last_step() {
       open = read(peer->second);
     peer = open ? std::next(peer) : peers_.erase(peer);
   }
-  return last_step_;
 }
 
 void WorkerSocket::accept() {
+  accepting_ = true;
   listener_.async_wait(listener_.wait_read, [this](const boost::system::error_code& failed) {
-    if (!failed && accept_waiting()) accept();
+    accepting_ = false;
+    if (failed) return;
+    if (accept_waiting()) return accept();
+    // Without descriptors the connection stays in the queue, and waiting would not wait.
+    complain(
+        "connections to the worker socket wait until the next attempt: too many open files; "
+        "raise ulimit -n");
   });
 }
 
-// Returns false if no more connections can be accepted.
+// Returns false if no descriptor is left. Other users can connect too, as often as they like: the
+// rest of the queue waits for its turn in the loop.
 bool WorkerSocket::accept_waiting() {
-  while (true) {
+  for (int i = 0; i < kMostAccepts; ++i) {
     rendezvous::UniqueFd fd(
         ::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) break;
+    if (!fd) return errno != EMFILE && errno != ENFILE;
     admit(std::move(fd));
   }
-  // Without descriptors the connection stays in the queue, and waiting would not wait.
-  if (errno != EMFILE && errno != ENFILE) return true;
-  note_("the worker socket is closed: no descriptors are left");
-  return false;
+  return true;
 }
 
 void WorkerSocket::admit(rendezvous::UniqueFd fd) {
   ucred who{};
   if (!is_ours(fd.get(), who)) return;
-  if (peers_.size() >= kConnectionsPerRank * static_cast<std::size_t>(ranks_)) return;
+  if (peers_.size() >= kConnectionsPerRank * static_cast<std::size_t>(ranks_))
+    return complain(
+        fmt::format("closed a connection of process {} to the worker socket: {} are "
+                    "open already",
+                    who.pid, peers_.size()));
   const Number number = next_++;
   auto& peer = peers_.try_emplace(number, boost::asio::posix::stream_descriptor(io_)).first->second;
-  peer.socket.assign(fd.release());
+  boost::system::error_code failed;
+  peer.socket.assign(fd.get(), failed);
+  if (failed) {
+    peers_.erase(number);
+    return;
+  }
+  fd.release();
   peer.pid = who.pid;
   await(number);
+}
+
+void WorkerSocket::complain(std::string_view line) {
+  if (!std::exchange(complained_, true)) note_(line);
 }
 
 void WorkerSocket::await(Number number) {
@@ -157,9 +185,8 @@ bool WorkerSocket::take_lines(Peer& peer) {
   peer.pending.erase(0, begin);
   if (wrong.empty() && peer.pending.size() > kLongestLine) wrong = "is too long";
   if (wrong.empty()) return true;
-  if (!std::exchange(complained_, true))
-    note_(fmt::format("process {} is no longer heard: a line that it sent to the worker socket {}",
-                      peer.pid, wrong));
+  complain(fmt::format("closed the connection of process {} to the worker socket: its line {}",
+                       peer.pid, wrong));
   return false;
 }
 
@@ -169,7 +196,7 @@ std::string WorkerSocket::take(Peer& peer, std::string_view line) {
   if (const auto rank = json.find("rank"); rank != json.end()) {
     if (!rendezvous::fits<int>(*rank) || rank->get<int>() < base_rank_ ||
         rank->get<int>() - base_rank_ >= ranks_)
-      return "names a rank that does not run here";
+      return "names a rank that is not on this node";
     peer.rank = rank->get<int>();
   }
   if (!peer.rank) return "does not name its rank";

@@ -57,12 +57,14 @@ class WorkerSocket {
 
   void accept();
   bool accept_waiting();
+  void take_waiting();
   void admit(rendezvous::UniqueFd fd);
   void await(Number number);
   bool read(Peer& peer);
   bool take_lines(Peer& peer);
   // Returns what is wrong with the line, or nothing.
   std::string take(Peer& peer, std::string_view line);
+  void complain(std::string_view line);
 
   boost::asio::io_context& io_;
   std::function<void(std::string_view)> note_;
@@ -72,6 +74,7 @@ class WorkerSocket {
   Number next_ = 0;
   int base_rank_ = 0, ranks_ = 0;
   std::int64_t last_step_ = -1;
+  bool accepting_ = false;
   bool complained_ = false;  // in this attempt
 };
 

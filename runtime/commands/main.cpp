@@ -41,13 +41,13 @@ void require_launcher(const train::RunCommand& command) {
   const auto ranks = train::ranks_of_recipe(command.recipe).value_or(1);
   if (ranks > 1)
     throw train::UsageError(
-        fmt::format("the recipe is for {} ranks, but this process has no launcher; run\n    {}\nor "
+        fmt::format("the recipe is for {} ranks, but this process has no launcher; run {} or "
                     "add --single to train with one rank",
                     ranks, train::launch_command(command, ranks)));
   if (const int gpus = train::visible_gpus(); gpus > 1)
     throw train::UsageError(fmt::format(
-        "{} GPUs are visible, but one process uses only one of them; run\n    {}\nto use "
-        "all, or add --single to use one",
+        "{} GPUs are visible, but one process uses only one of them; run {} to use all, "
+        "or add --single to use one",
         gpus, train::launch_command(command, gpus)));
 }
 

@@ -88,7 +88,9 @@ void Loader::run(const std::stop_token& stop) {
         return next_to_plan_ >= failed_step_ ||
                (!planning_ && next_to_plan_ <= next_to_return_ + most);
       };
-      if (!changed_.wait(lock, stop, may_go_on) || next_to_plan_ >= failed_step_) return;
+      if (!changed_.wait(lock, stop, may_go_on) || stop.stop_requested() ||
+          next_to_plan_ >= failed_step_)
+        return;
       step = next_to_plan_++;
       planning_ = true;
     }

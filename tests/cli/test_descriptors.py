@@ -71,7 +71,7 @@ class NoDescriptors(JobTest):
 
     def test_an_attempt_that_cannot_be_started_is_followed_by_another(self):
         """The job ended with status 1, although it had restarts left."""
-        job, err = self.begin("--max-restarts", 3, "--retry-delay", 2, "--report", "r.json")
+        job, err = self.begin("--max-restarts", 3, "--retry-delay", 5, "--report", "r.json")
         self.limit(job, 3)
         self.let_go()
         until(lambda: "Too many open files; restarting all ranks" in err.read_text(),

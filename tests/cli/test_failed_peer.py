@@ -91,7 +91,7 @@ class FailedPeer(JobTest):
             assert launcher.recv(1) == b""
         ''')))
         self.assertEqual(job.returncode, 0, job.err)
-        self.assertIn("a line that it sent to the worker socket is not a JSON object", job.err)
+        self.assertIn("to the worker socket: its line is not a JSON object", job.err)
 
     def test_a_failure_grace_beyond_the_grace_is_a_usage_error(self):
         job = self.run_job("-n", 1, "--grace", 5, "--failure-grace", 6, "true")

@@ -18,11 +18,11 @@ Job::Settings restarting(Job::Settings settings, int max_restarts = 9) {
 
 // A rank on this node fails first; the others are stopped. Forgets what was decided before.
 void fail_round(Job& job, NodeId failing, int rank, const std::string& cause,
-                std::chrono::seconds lasted = 1h) {
+                std::chrono::seconds lasted = 1h, std::int64_t last_step = -1) {
   job.forget();
   const auto views = job.coordinator.view();
   job.failing(failing);
-  job.fail(failing, job.now, 1, cause, lasted, rank);
+  job.fail(failing, job.now, 1, cause, lasted, rank, last_step);
   for (const auto& node : views)
     if (node.state == "running" && node.id != failing) job.end(node.id, Outcome::stopped);
 }
@@ -38,6 +38,24 @@ std::string state_of(const Job& job, NodeId id) {
 }
 
 }  // namespace
+
+TEST_CASE("a node is excluded although progress has renewed more restarts than the limit",
+          "[coordinator]") {
+  auto settings = restarting(Job::elastic(1, 2), 3);
+  settings.limits.renewed_by_progress = true;
+  Job job(settings);
+  job.join_all(2);
+  for (int step = 1; step <= 10; ++step) fail_round(job, step % 2 + 1, 0, "signal", 1h, step);
+  CHECK(job.started_round() == Nodes{1, 2});
+  fail_round(job, 2, 1, "gpu_error");
+  fail_round(job, 2, 1, "gpu_error");
+  CHECK(job.started_round() == Nodes{1});
+  CHECK(job.all<RoundEnded>().back().decision->counted == 2);
+  fail_round(job, 1, 0, "signal", 1h, 10);  // not a new step
+  CHECK(job.all<RoundEnded>().back().decision->counted == 3);
+  fail_round(job, 1, 0, "signal", 1h, 10);
+  CHECK(job.status() == 1);
+}
 
 TEST_CASE("a spare replaces a node that keeps failing", "[coordinator]") {
   Job job(restarting(Job::elastic(2, 2)));

@@ -50,7 +50,7 @@ struct CoordinatedJob {
     note(coordinator.ended(id, {.round = round(), .outcome = outcome}, now));
   }
   void fail(NodeId id, Time when, int status = 1, const std::string& cause = "exit_status",
-            Time lasted = std::chrono::hours(1), int rank = -1) {
+            Time lasted = std::chrono::hours(1), int rank = -1, std::int64_t last_step = -1) {
     note(coordinator.ended(id,
                            {.round = round(),
                             .outcome = Outcome::failed,
@@ -58,7 +58,8 @@ struct CoordinatedJob {
                             .cause = cause,
                             .status = status,
                             .lasted = lasted.count(),
-                            .rank = rank},
+                            .rank = rank,
+                            .last_step = last_step},
                            now));
   }
   void leave(NodeId id, int signo = 0) {

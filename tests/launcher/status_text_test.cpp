@@ -31,6 +31,9 @@ TEST_CASE("the answer of a leader is shown as a table", "[status]") {
   const std::string text = status_text(answer());
   CHECK_THAT(text,
              Contains("j (train.py): gathering for 1.2 s, round 2, 1 of 3 restarts, led by a"));
+  auto renewed = answer();
+  renewed.insert(1, "\"renewed_by_progress\": true,");
+  CHECK_THAT(status_text(renewed), Contains("round 2, 1 restarts, led by a"));
   CHECK_THAT(text, Contains("waiting: 1 of 2 nodes joined (a)"));
   CHECK_THAT(text, Contains("10.0 min") && Contains("3.0 h"));
   CHECK_THAT(text, Contains("0-3") && Contains("10.0.0.2") && Contains("spare"));

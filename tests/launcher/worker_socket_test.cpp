@@ -1,5 +1,6 @@
 #include "launcher/ranks/worker_socket.hpp"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -78,6 +79,33 @@ TEST_CASE("a rank that asks for it is told to abort", "[worker_socket]") {
   CHECK(launcher.notes.empty());
 }
 
+TEST_CASE("a rank that asked just before a peer failed is told to abort", "[worker_socket]") {
+  Launcher launcher;
+  Program five(launcher.socket.address());
+  five.send("{\"rank\": 5, \"aborts\": true}\n");
+  CHECK(launcher.socket.abort(5));  // the loop has not seen the connection yet
+}
+
+TEST_CASE("connections are accepted again in the next attempt after descriptors ran out",
+          "[worker_socket]") {
+  Launcher launcher;
+  Program first(launcher.socket.address());
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int next = ::dup(0);
+  ::close(next);
+  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  launcher.run();
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  REQUIRE(launcher.notes.size() == 1);
+  CHECK(launcher.notes.front().ends_with("too many open files; raise ulimit -n"));
+  launcher.socket.begin_attempt(4, 2);
+  first.send("{\"rank\": 5, \"aborts\": true}\n");
+  launcher.run();
+  CHECK(launcher.socket.abort(5));
+}
+
 TEST_CASE("a line may arrive in pieces, and several at once", "[worker_socket]") {
   Launcher launcher;
   Program five(launcher.socket.address());
@@ -93,10 +121,10 @@ TEST_CASE("a sender that breaks the rules is no longer heard, and named once", "
   const auto [line, wrong] = GENERATE(table<std::string, std::string>({
       {"step 5\n", "is not a JSON object"},
       {"[]\n", "is not a JSON object"},
-      {"{\"rank\": 6}\n", "names a rank that does not run here"},
-      {"{\"rank\": 3}\n", "names a rank that does not run here"},
-      {"{\"rank\": 99999999999999999999}\n", "names a rank that does not run here"},
-      {"{\"rank\": \"5\"}\n", "names a rank that does not run here"},
+      {"{\"rank\": 6}\n", "names a rank that is not on this node"},
+      {"{\"rank\": 3}\n", "names a rank that is not on this node"},
+      {"{\"rank\": 99999999999999999999}\n", "names a rank that is not on this node"},
+      {"{\"rank\": \"5\"}\n", "names a rank that is not on this node"},
       {"{\"rank\": 5, \"aborts\": 1}\n", "has a value for \"aborts\" that is not true or false"},
       {"{\"rank\": 5, \"step\": -1}\n",
        "has a value for \"step\" that is not a whole number from 0 on"},
@@ -117,7 +145,7 @@ TEST_CASE("a sender that breaks the rules is no longer heard, and named once", "
   }
   REQUIRE(launcher.notes.size() == 1);
   CHECK(launcher.notes.front() ==
-        fmt::format("process {} is no longer heard: a line that it sent to the worker socket {}",
+        fmt::format("closed the connection of process {} to the worker socket: its line {}",
                     ::getpid(), wrong));
 }
 
@@ -164,4 +192,8 @@ TEST_CASE("one rank cannot use up all descriptors of the launcher", "[worker_soc
   int closed = 0;
   for (auto& program : programs) closed += program.received() == "closed";
   CHECK(closed == 8);
+  REQUIRE(launcher.notes.size() == 1);
+  CHECK(launcher.notes.front() ==
+        fmt::format("closed a connection of process {} to the worker socket: 32 are open already",
+                    ::getpid()));
 }

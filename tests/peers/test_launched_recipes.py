@@ -58,7 +58,7 @@ class LaunchedRecipes(trainer.TrainerTest):
         self.assertFalse(out.exists())
         command = (f"mgpu-run --nproc 2 {recipe} --set output_dir={out} --set 'run_name=it is'")
         self.assertEqual(alone.stderr, "mgpu-train: the recipe is for 2 ranks, but this process has "
-                                       f"no launcher; run\n    {command}\nor add --single to train "
+                                       f"no launcher; run {command} or add --single to train "
                                        "with one rank\n")
         words = shlex.split(command)
         printed = subprocess.run([BIN / words[0], *words[1:]], capture_output=True, text=True,

@@ -5,11 +5,11 @@ import os
 import pathlib
 import random
 import subprocess
+import tempfile
 import unittest
 
 os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 
-from harness import JobTest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
 from tokenizers import pre_tokenizers, processors, trainers
 import transformers
@@ -45,7 +45,12 @@ def lines_of(text):
     return text.splitlines(keepends=True)
 
 
-class Training(JobTest):
+class Training(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)
+
     def train(self, *args, status=0):
         done = subprocess.run([BIN / "mgpu-train", "train-tokenizer", *map(str, args)],
                               cwd=self.dir, capture_output=True, text=True, timeout=120)
