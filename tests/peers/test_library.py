@@ -18,7 +18,7 @@ class Library(trainer.TrainerTest):
                               env={**os.environ, "OMP_NUM_THREADS": "1",
                                    "CUDA_VISIBLE_DEVICES": ""}, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertIn("rank 0 of 1: step 4 of 4: loss ", done.stdout)
+        self.assertIn("rank 0 of 1: step 4 of 4: 4 steps with 32 examples in ", done.stdout)
         self.assert_same_weights(trainer.load_tensors(out), wanted.weights())
 
     def test_an_epoch_returns_its_steps_samples_loss_and_times(self):
