@@ -32,6 +32,8 @@ class Recommendation {
 
   // How many completions are generated for a group to train on.
   std::int64_t generated(std::int64_t group) const;
+  // How many completions of such a group the model found: the first ones; form_group adds the rest.
+  std::int64_t found(std::int64_t group) const { return adds_target_ ? group - 1 : group; }
   // Makes a group of generated completions of a prompt, which training uses.
   void form_group(std::vector<ScoredCompletion>& completions, const Prompt& prompt,
                   std::int64_t group) const;
