@@ -257,6 +257,7 @@ train::Fingerprint GrpoTrainer::fingerprint() const {
     own[key] =
         found == config_.grpo.end() ? train::default_text(*train::find_key(key)) : found->second;
   }
+  if (recommendation_->items()) own["info_file"] = recommendation_->digest();
   return own;
 }
 

@@ -22,6 +22,8 @@ class Recommendation {
   Recommendation(const train::TrainConfig& config, const train::ModelSource& source);
 
   const rewards::ItemList* items() const { return tokens_ ? &tokens_->items() : nullptr; }
+  // Of the items' names and ids in their order, wherever their file is; empty: there is none.
+  std::string digest() const;
   // The only completions that are generated; null: there is no restriction.
   const rollout::AllowedSequences* allowed() const { return allowed_ ? &*allowed_ : nullptr; }
 

@@ -105,6 +105,15 @@ TEST_CASE("items that share a name are noted", "[recommendation]") {
   CHECK_THAT(recommendation.notes().back(), Contains("1 items have the name of another item"));
 }
 
+TEST_CASE("items are the same ones wherever their file is", "[recommendation]") {
+  const Recommender model, moved;
+  const auto digest = model.read("num_generations: 2\n").digest();
+  CHECK(digest.size() == 64);
+  CHECK(moved.read("num_generations: 2\n").digest() == digest);
+  std::ofstream(moved.dir.path("items.txt")) << "<a_1><b_2>\tt\t1\n<a_1><b_1>\tt\t0\n<a_1>\tt\t2\n";
+  CHECK(moved.read("num_generations: 2\n").digest() != digest);
+}
+
 TEST_CASE("items that are longer than completions are refused", "[recommendation]") {
   CHECK_THAT(Recommender().refusal("num_generations: 2\nmax_completion_length: 3\n"),
              Contains("max_completion_length"));
