@@ -17,7 +17,10 @@ namespace {
 using checkpoint::Fields;
 using checkpoint::in_quotes;
 
-constexpr std::int64_t kMostRows = 1 << 24, kMostColumns = 1 << 20, kMostLayers = 10'000;
+// No sum of the sizes of tensors, or of a forward pass of 2^30 tokens, exceeds 63 bits.
+constexpr std::int64_t kMostRows = 1 << 24, kMostLayers = 10'000;
+constexpr std::int64_t kMostColumns = 1 << 17;  // width, and positions
+constexpr std::int64_t kMostHeads = 1 << 10;
 constexpr std::int64_t kNumber = 4;  // bytes
 
 [[noreturn]] void refuse(const Fields& fields, const std::string& what) {
@@ -107,7 +110,7 @@ DebertaConfig read_deberta_config(std::string_view text, const std::string& file
   config.embedding_size = fields.integer("embedding_size", 1, kMostColumns, config.hidden_size);
   config.intermediate_size = fields.integer("intermediate_size", 1, kMostColumns);
   config.layers = fields.integer("num_hidden_layers", 1, kMostLayers);
-  config.heads = fields.integer("num_attention_heads", 1, kMostColumns);
+  config.heads = fields.integer("num_attention_heads", 1, kMostHeads);
   config.longest = fields.integer("max_position_embeddings", 3, kMostColumns, 512);
   config.token_types = fields.integer("type_vocab_size", 0, kMostColumns, 0);
   config.norm_epsilon = fields.number("layer_norm_eps", 1e-7);

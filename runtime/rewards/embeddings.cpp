@@ -2,16 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 #include "rendezvous/base/spelling.hpp"
 
@@ -19,6 +22,7 @@ namespace mgpu::rewards {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::size_t kLongestHeader = 1 << 20;
 
 // The text after "'key':" in the header of an .npy file, a Python dictionary.
 std::string_view after_key(std::string_view header, std::string_view key) {
@@ -40,42 +44,68 @@ std::optional<std::size_t> take_number(std::string_view& text) {
   return number;
 }
 
+// Numbers of a file, as 4-byte floats.
 template <class Float>
-std::vector<double> floats_of(std::string_view bytes) {
-  std::vector<double> values(bytes.size() / sizeof(Float));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    Float one;
-    std::memcpy(&one, bytes.data() + i * sizeof(Float), sizeof(Float));
-    values[i] = static_cast<double>(one);
+std::vector<float> floats_of(std::istream& file, std::size_t count) {
+  constexpr std::size_t kAtOnce = 1 << 16;
+  std::vector<float> values(count);
+  std::vector<Float> some(std::min(count, kAtOnce));
+  for (std::size_t i = 0; i < count; i += some.size()) {
+    some.resize(std::min(count - i, kAtOnce));
+    file.read(reinterpret_cast<char*>(some.data()),
+              static_cast<std::streamsize>(some.size() * sizeof(Float)));
+    for (std::size_t k = 0; k < some.size(); ++k) values[i + k] = static_cast<float>(some[k]);
   }
   return values;
+}
+
+// The next bytes of a file, fewer at its end.
+std::string take_bytes(std::istream& file, std::size_t count) {
+  std::string bytes(count, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(count));
+  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  return bytes;
 }
 
 }  // namespace
 
 Embeddings Embeddings::read(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    throw std::runtime_error(fmt::format("cannot read {}: it is not a file", path));
   std::ifstream file(path, std::ios::binary);
   if (!file)
     throw std::runtime_error(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
-  return parse({std::istreambuf_iterator<char>(file), {}}, path);
+  const auto size = std::filesystem::file_size(path, error);
+  if (error) throw std::runtime_error(fmt::format("cannot read {}: {}", path, error.message()));
+  return take(file, size, path);
 }
 
 Embeddings Embeddings::parse(const std::string& bytes, const std::string& name) {
+  std::istringstream file(bytes);
+  return take(file, bytes.size(), name);
+}
+
+Embeddings Embeddings::take(std::istream& file, std::uintmax_t size, const std::string& name) {
   const auto refuse = [&](const std::string& what) {
     throw std::runtime_error(fmt::format("{}: {}", name, what));
   };
-  std::string_view rest = bytes;
-  if (!rest.starts_with(kMagic) || rest.size() < 12)
+  auto start = take_bytes(file, 10);
+  if (start.starts_with(kMagic) && start.size() == 10 && start[6] != 1)
+    start += take_bytes(file, 2);
+  const bool first_version = start.size() > 6 && start[6] == 1;
+  if (!start.starts_with(kMagic) || start.size() != (first_version ? 10 : 12))
     refuse(
         "not a NumPy file; a pickle can run code and is not read: convert it with numpy.save of "
         "numpy.array(pickle.load(FILE))");
-  const bool first_version = rest[6] == 1;
-  const std::size_t begin = first_version ? 10 : 12;
   std::size_t length = 0;
-  for (std::size_t i = begin; i-- > 8;) length = length * 256 + static_cast<unsigned char>(rest[i]);
-  if (length > rest.size() - begin) refuse("the file is truncated");
-  const auto header = rest.substr(begin, length);
-  rest.remove_prefix(begin + length);
+  for (std::size_t i = start.size(); i-- > 8;)
+    length = length * 256 + static_cast<unsigned char>(start[i]);
+  if (length > size - start.size()) refuse("the file is truncated");
+  if (length > kLongestHeader) refuse("the header is too long");
+  const auto text = take_bytes(file, length);
+  const std::string_view header = text;
 
   const auto type = after_key(header, "descr");
   const bool is_float = type.starts_with("'<f4'"), is_double = type.starts_with("'<f8'");
@@ -88,16 +118,18 @@ Embeddings Embeddings::parse(const std::string& bytes, const std::string& name) 
   if (!after_key(header, "fortran_order").starts_with("False") || !rows || !columns ||
       !shape.starts_with(')'))
     refuse("need a matrix with one row per item, stored row after row");
-  const std::size_t size = is_float ? 4 : 8;
-  if (*columns == 0 || rest.size() / size / *columns != *rows ||
-      rest.size() != *rows * *columns * size)
+  const std::uintmax_t bytes = size - start.size() - length, of_number = is_float ? 4 : 8;
+  if (*columns == 0 || bytes / of_number / *columns != *rows ||
+      bytes != *rows * *columns * of_number)
     refuse(fmt::format("{} x {} numbers need another size of the file", *rows, *columns));
   Embeddings embeddings;
   embeddings.rows_ = *rows;
   embeddings.columns_ = *columns;
-  embeddings.values_ = is_float ? floats_of<float>(rest) : floats_of<double>(rest);
+  const auto count = *rows * *columns;
+  embeddings.values_ = is_float ? floats_of<float>(file, count) : floats_of<double>(file, count);
+  if (!file) refuse("the file is truncated");
   for (const auto value : embeddings.values_)
-    if (!std::isfinite(value)) refuse("a number is not finite");
+    if (!std::isfinite(value)) refuse("a number is not finite as a 4-byte float");
   return embeddings;
 }
 

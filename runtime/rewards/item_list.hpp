@@ -17,12 +17,24 @@ struct Item {
   std::string where;  // "items.txt:3"
 };
 
-// The columns of a row that can contain the item to find; the first one that is text counts.
+// The columns of a row that can contain the item to find: the first one whose text names one.
 inline constexpr std::array kTargetColumns = {"solution", "target", "answer", "label",
                                               "completion"};
 
 // A text without white space and quotation marks around it. Items are compared in this form.
 std::string_view bare_name(std::string_view text);
+
+// The item to find of a row, in that form; empty if the row has none.
+template <class Row>
+std::string_view target_in(const Row& row) {
+  for (const auto* column : kTargetColumns) {
+    const auto found = row.find(column);
+    if (found == row.end() || !found->is_string()) continue;
+    if (const auto name = bare_name(found->template get_ref<const std::string&>()); !name.empty())
+      return name;
+  }
+  return {};
+}
 
 // The items of a recommender, in the order of their file. Items with the same name cannot be told
 // apart: they count as one.

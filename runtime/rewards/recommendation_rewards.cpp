@@ -16,11 +16,10 @@ namespace mgpu::rewards {
 namespace {
 
 std::string_view target_of(const CompletionView& s, const std::string& reward) {
-  for (const auto* column : kTargetColumns)
-    if (const auto found = s.row->find(column); found != s.row->end() && found->is_string())
-      return bare_name(found->get_ref<const std::string&>());
+  if (const auto target = target_in(*s.row); !target.empty()) return target;
   throw RewardError(reward,
-                    "the dataset has no text column solution, target, answer, label or completion");
+                    "the dataset has no text column solution, target, answer, label or completion "
+                    "that names an item");
 }
 
 bool hits(const CompletionView& s, const std::string& reward) {

@@ -200,6 +200,11 @@ std::unique_ptr<Generator> GrpoTrainer::make_generator(std::int64_t sequences) {
   settings.text_of = [this](std::span<const std::int32_t> ids) {
     return source_->tokenizer.decode(ids, true);
   };
+  if (server_ &&
+      (settings.allowed || recommendation_->trains_on_beams() || recommendation_->test_beams() > 0))
+    throw train::RecipeError(
+        {"beam_search, info_file and test_during_training are not supported with a vLLM server; "
+         "leave use_vllm out, so that the built-in engine generates"});
   if (server_) return server_->generator(*source_, *learner_, *saver_, std::move(settings));
   EngineGenerator::Options options{.settings = std::move(settings)};
   const auto& training = learner_->options().model;
@@ -252,6 +257,7 @@ train::Fingerprint GrpoTrainer::fingerprint() const {
     own[key] =
         found == config_.grpo.end() ? train::default_text(*train::find_key(key)) : found->second;
   }
+  if (recommendation_->items()) own["info_file"] = recommendation_->digest();
   return own;
 }
 

@@ -47,7 +47,7 @@ double token_diversity(const std::vector<ScoredCompletion>& completions) {
 
 std::map<std::string, double> item_metrics(const std::vector<ScoredCompletion>& completions,
                                            const std::vector<Prompt>& prompts, std::int64_t group,
-                                           bool ranked) {
+                                           std::int64_t ranked) {
   std::map<std::string, double> metrics;
   if (completions.empty()) return metrics;
   double groups = 0, searched = 0, diversity = 0;
@@ -57,11 +57,11 @@ std::map<std::string, double> item_metrics(const std::vector<ScoredCompletion>& 
     ++groups;
     diversity += share_of_different(one);
     const auto& target = prompts[one.front().prompt].target;
-    if (!ranked || target.empty()) continue;
+    if (ranked == 0 || target.empty()) continue;
     ++searched;
     const auto place = place_of(target, one);
     for (const auto cut : kCuts) {
-      if (cut > group) continue;
+      if (cut > ranked) continue;
       const bool hit = place && *place < cut;
       sums[fmt::format("HR@{}", cut)] += hit ? 1 : 0;
       sums[fmt::format("NDCG@{}", cut)] += hit ? 1 / std::log2(static_cast<double>(*place) + 2) : 0;

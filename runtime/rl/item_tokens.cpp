@@ -59,6 +59,18 @@ void check_tokens(const rewards::Item& item, const Tokens& tokens, const text::T
   }
 }
 
+// Rewards compare the text of a completion with the name.
+void check_text(const rewards::Item& item, const Tokens& tokens, const text::Tokenizer& tokenizer) {
+  const auto text = tokenizer.decode(tokens, true);
+  const auto read = rewards::bare_name(text);
+  if (read == item.name) return;
+  throw std::runtime_error(
+      fmt::format("{}: a completion of {} reads {}, so no completion could be this item; its parts "
+                  "must be tokens that are not special and whose text stays as it is",
+                  item.where, rendezvous::shown(item.name),
+                  read.empty() ? "as nothing" : rendezvous::shown(read)));
+}
+
 }  // namespace
 
 ItemTokens::ItemTokens(rewards::ItemList items, const text::Tokenizer& tokenizer,
@@ -74,6 +86,7 @@ ItemTokens::ItemTokens(rewards::ItemList items, const text::Tokenizer& tokenizer
         throw std::runtime_error(fmt::format("{}: {}", item.where, e.what()));
       }
       check_tokens(item, all_.back(), tokenizer, vocab_size);
+      check_text(item, all_.back(), tokenizer);
     }
     sequence_of_.push_back(found->second);
   }

@@ -15,8 +15,8 @@ namespace mgpu::rl {
 class ItemTokens {
  public:
   // Throws std::runtime_error with the file and line of an item that the model cannot name: a part
-  // such as <a_1> is not a token of its vocabulary, or a token has no row in its embeddings
-  // (`vocab_size` rows).
+  // such as <a_1> is not a token of its vocabulary, a token has no row in its embeddings
+  // (`vocab_size` rows), or the text of the tokens, without special ones, is not the name.
   ItemTokens(rewards::ItemList items, const text::Tokenizer& tokenizer, std::int32_t end_token,
              std::int64_t vocab_size);
 

@@ -67,10 +67,7 @@ class Reader {
   }
 
   void read_target(const Json& row, Prompt& prompt) const {
-    for (const auto* column : rewards::kTargetColumns)
-      if (const auto found = row.find(column);
-          prompt.target.empty() && found != row.end() && found->is_string())
-        prompt.target = rewards::bare_name(found->get_ref<const std::string&>());
+    prompt.target = rewards::target_in(row);
     if (prompt.target.empty() && (options_.needs_target || options_.items != nullptr))
       throw RowError(fmt::format("the row names no item to find; it needs one of the columns {}",
                                  fmt::join(rewards::kTargetColumns, ", ")));

@@ -9,6 +9,7 @@
 
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/resolve.hpp"
+#include "runtime/data/digest.hpp"
 #include "runtime/rl/group_selection.hpp"
 
 namespace mgpu::rl {
@@ -82,6 +83,14 @@ void Recommendation::check_beams(std::int64_t beams, const char* key) const {
     throw std::runtime_error(
         fmt::format("{}: {} beams need as many items, but {} has {} with different names", key,
                     beams, tokens_->items().path(), allowed_->size()));
+}
+
+std::string Recommendation::digest() const {
+  if (!tokens_) return {};
+  std::string all;
+  for (const auto& item : tokens_->items().all())
+    all += fmt::format("{} {}\n{}{}\n", item.name.size(), item.id.size(), item.name, item.id);
+  return data::sha256(all);
 }
 
 std::int64_t Recommendation::generated(std::int64_t group) const {

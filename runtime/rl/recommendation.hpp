@@ -22,6 +22,8 @@ class Recommendation {
   Recommendation(const train::TrainConfig& config, const train::ModelSource& source);
 
   const rewards::ItemList* items() const { return tokens_ ? &tokens_->items() : nullptr; }
+  // Of the items' names and ids in their order, wherever their file is; empty: there is none.
+  std::string digest() const;
   // The only completions that are generated; null: there is no restriction.
   const rollout::AllowedSequences* allowed() const { return allowed_ ? &*allowed_ : nullptr; }
 
@@ -32,6 +34,8 @@ class Recommendation {
 
   // How many completions are generated for a group to train on.
   std::int64_t generated(std::int64_t group) const;
+  // How many completions of such a group the model found: the first ones; form_group adds the rest.
+  std::int64_t found(std::int64_t group) const { return adds_target_ ? group - 1 : group; }
   // Makes a group of generated completions of a prompt, which training uses.
   void form_group(std::vector<ScoredCompletion>& completions, const Prompt& prompt,
                   std::int64_t group) const;

@@ -106,9 +106,11 @@ std::optional<Generation> RolloutCollector::collect(const GenerationRequest& req
   models_.score_gathered(generation.completions, request.prompts, request.for_training);
   if (request.for_training) models_.count_unscored(generation.completions);
   add_advantages(generation, request.group);
-  if (recommendation_.measures())
+  if (recommendation_.measures()) {
+    const auto found = request.for_training ? recommendation_.found(request.group) : request.group;
     generation.metrics.merge(item_metrics(generation.completions, request.prompts, request.group,
-                                          request.decoding.beams));
+                                          request.decoding.beams ? found : 0));
+  }
   return generation;
 }
 

@@ -17,6 +17,9 @@ constexpr double kUnknownPenalty = 10;  // how much less than the worst piece
 // At each position of a text the whole longest piece may be compared.
 constexpr std::size_t kLongestPiece = 1024;
 
+// Each byte of a piece may need a node of the tree.
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+
 }  // namespace
 
 Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, UnigramOptions options)
@@ -26,14 +29,19 @@ Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, UnigramOptio
     throw std::runtime_error(
         fmt::format("unk_id {} of model Unigram is not in its {} pieces", *options_.unk_id, count));
   }
+  std::size_t bytes = 0;
   for (std::int32_t id = 0; id < count; ++id) {
     const std::string& piece = *vocabulary_.token(id);
     if (piece.size() > kLongestPiece) {
       throw std::runtime_error(fmt::format("piece {} of model Unigram has {} bytes, more than {}",
                                            id, piece.size(), kLongestPiece));
     }
-    pieces_.add(piece, id);
+    bytes += piece.size();
   }
+  if (bytes > kMostBytes)
+    throw std::runtime_error(
+        fmt::format("the pieces of model Unigram have more than {} MiB", kMostBytes >> 20));
+  for (std::int32_t id = 0; id < count; ++id) pieces_.add(*vocabulary_.token(id), id);
   if (count > 0)
     unknown_score_ = *std::min_element(scores_.begin(), scores_.end()) - kUnknownPenalty;
 }

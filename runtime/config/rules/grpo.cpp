@@ -114,12 +114,6 @@ bool is_server_mode(Reading& reading) {
   return choice_or(reading, "vllm_mode", vllm_modes(), VllmMode::colocate) == VllmMode::server;
 }
 
-bool uses_server(Reading& reading) {
-  if (!value_or(reading, "use_vllm", to_flag, false)) return false;
-  return reading.find("vllm_mode") ? is_server_mode(reading)
-                                   : server_address_key(reading) != nullptr;
-}
-
 void note_each(Reading& reading, std::initializer_list<const char*> keys, const char* text) {
   for (const char* key : keys)
     if (const auto* setting = reading.find(key)) reading.note(*setting, text);
@@ -256,6 +250,12 @@ void entropy_rule(Reading& reading) {
 }
 
 }  // namespace
+
+bool uses_server(Reading& reading) {
+  if (!value_or(reading, "use_vllm", to_flag, false)) return false;
+  return reading.find("vllm_mode") ? is_server_mode(reading)
+                                   : server_address_key(reading) != nullptr;
+}
 
 void grpo_rules(Reading& reading) {
   task_rule(reading);

@@ -34,6 +34,17 @@ bool is_on(Reading& reading, const char* key) {
   }
 }
 
+// Likewise, a number that is not one counts as absent.
+double number_or(Reading& reading, const char* key, double absent) {
+  const auto* setting = reading.find(key);
+  if (!setting) return absent;
+  try {
+    return to_number(setting->value);
+  } catch (const std::runtime_error&) {
+    return absent;
+  }
+}
+
 // Sets `key` as if the recipe did, in the place of `by`.
 void imply(Reading& reading, Setting by, const char* key, YamlNode value) {
   by.key = find_key(key);
@@ -116,7 +127,7 @@ void reward_type_rule(Reading& reading) {
 
 bool is_set(Reading& reading, const char* key) {
   const auto* setting = reading.find(key);
-  return setting && !setting->value.text.empty();
+  return setting && !is_null(setting->value) && !setting->value.text.empty();
 }
 
 bool rewards_similarity(Reading& reading) {
@@ -144,8 +155,7 @@ void items_rule(Reading& reading) {
 
 // Beams and items are those of the built-in engine.
 void decoding_rule(Reading& reading) {
-  const auto* mode = reading.find("vllm_mode");
-  const bool server = is_on(reading, "use_vllm") && mode && mode->value.text == "server";
+  const bool server = uses_server(reading);
   const bool beams = is_on(reading, "beam_search");
   const bool tests = is_on(reading, "test_during_training");
   const auto refuse = [&](bool set, const char* key) {
@@ -164,17 +174,30 @@ void decoding_rule(Reading& reading) {
             "has no effect: beam_search has as many beams as completions, and all differ");
   for (const char* key : {"top_k", "top_p", "min_p"})
     no_effect(beams, key, "has no effect on beams");
-  if (const auto* penalty = reading.find("repetition_penalty");
-      penalty && beams && penalty->value.text != "1" && penalty->value.text != "1.0")
-    reading.error(*penalty, "is not supported with beam_search; leave one of them out");
+  if ((beams || tests) && number_or(reading, "repetition_penalty", 1) != 1)
+    reading.error(*reading.find("repetition_penalty"),
+                  beams ? "is not supported with beam_search; leave one of them out"
+                        : "is not supported with test_during_training, which tests with beams; "
+                          "leave one of them out");
   no_effect(!tests, "test_beam", "has no effect without test_during_training: true");
   no_effect(tests, "num_generations_eval", "has no effect: test_during_training has test_beam");
 }
 
+// Whether there are rows to evaluate with. A size that is not a number, which other rules report,
+// counts as rows.
+bool has_evaluation_rows(Reading& reading) {
+  if (const auto* rows = reading.find("eval_dataset");
+      rows && !is_null(rows->value) &&
+      (rows->value.kind != YamlNode::Kind::list || !rows->value.items.empty()) &&
+      (rows->value.kind != YamlNode::Kind::scalar || !rows->value.text.empty()))
+    return true;
+  if (reading.find("val_set_size") && number_or(reading, "val_set_size", 1) > 0) return true;
+  const auto* split = reading.find("train_split");
+  return split && split->value.text != "train" && number_or(reading, "train_split", 0) < 1;
+}
+
 void evaluation_rows_rule(Reading& reading) {
-  if (!is_on(reading, "test_during_training")) return;
-  for (const char* key : {"eval_dataset", "val_set_size", "train_split"})
-    if (reading.find(key)) return;
+  if (!is_on(reading, "test_during_training") || has_evaluation_rows(reading)) return;
   reading.error(*reading.find("test_during_training"),
                 "requires evaluation data; set eval_dataset or val_set_size");
 }

@@ -19,6 +19,10 @@ void recommendation_names(Reading& reading);
 // grpo_rules, which checks those.
 void recommendation_rules(Reading& reading);
 
+// Whether a vLLM server generates: by vllm_mode, or by the address of a server. Requires: called
+// before dispatch_settings.
+bool uses_server(Reading& reading);
+
 // Checks the keys of GRPO. Requires: called before dispatch_settings, which removes them.
 void grpo_rules(Reading& reading);
 

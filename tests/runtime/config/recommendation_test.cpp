@@ -129,9 +129,27 @@ TEST_CASE("contradictions between MiniOneRec's keys are refused", "[recommendati
        "job.yaml:5: beam_search: is not supported with a vLLM server"},
       {"reward_type: rule\ninfo_file: i\nuse_vllm: true\nvllm_mode: server\n",
        "job.yaml:5: info_file: is not supported with a vLLM server"},
+      {"reward_type: rule\nbeam_search: true\nuse_vllm: true\nvllm_server_host: h\n",
+       "job.yaml:5: beam_search: is not supported with a vLLM server"},
+      {"reward_type: rule\ninfo_file: i\nuse_vllm: true\nvllm_server_port: 8000\n",
+       "job.yaml:5: info_file: is not supported with a vLLM server"},
+      {"reward_type: rule\ninfo_file: i\nuse_vllm: true\nvllm_server_base_url: http://h:1\n",
+       "job.yaml:5: info_file: is not supported with a vLLM server"},
       {"reward_type: rule\nbeam_search: true\nrepetition_penalty: 1.2\n",
        "job.yaml:6: repetition_penalty: is not supported with beam_search"},
+      {"reward_type: rule\neval_file: e\ntest_during_training: true\nrepetition_penalty: 1.2\n",
+       "job.yaml:7: repetition_penalty: is not supported with test_during_training"},
       {"reward_type: rule\ntest_during_training: true\n",
+       "job.yaml:5: test_during_training: requires evaluation data"},
+      {"reward_type: rule\ntest_during_training: true\nval_set_size: 0\n",
+       "job.yaml:5: test_during_training: requires evaluation data"},
+      {"reward_type: rule\ntest_during_training: true\neval_dataset: null\n",
+       "job.yaml:5: test_during_training: requires evaluation data"},
+      {"reward_type: rule\ntest_during_training: true\neval_dataset: []\n",
+       "job.yaml:5: test_during_training: requires evaluation data"},
+      {"reward_type: rule\ntest_during_training: true\ntrain_split: train\n",
+       "job.yaml:5: test_during_training: requires evaluation data"},
+      {"reward_type: rule\ntest_during_training: true\ntrain_split: 1.0\n",
        "job.yaml:5: test_during_training: requires evaluation data"},
       {"reward_type: rule\ntest_beam: 0\n", "job.yaml:5: test_beam: need"},
       {"reward_type: rule\ndapo: perhaps\n", "job.yaml:5: dapo: need"},
@@ -140,4 +158,18 @@ TEST_CASE("contradictions between MiniOneRec's keys are refused", "[recommendati
   }));
   CAPTURE(keys);
   CHECK_THAT(refusal_of(keys), Contains(message));
+}
+
+TEST_CASE("a built-in engine and harmless values leave MiniOneRec's keys as they are",
+          "[recommendation]") {
+  const auto* keys =
+      GENERATE("beam_search: true\nrepetition_penalty: 1.00\n",
+               "test_during_training: true\nval_set_size: 0.1\n",
+               "test_during_training: true\ntrain_split: 0.9\n", "info_file: i\nuse_vllm: true\n",
+               "info_file: i\nvllm_server_host: h\n",
+               "info_file: null\nuse_vllm: true\nvllm_server_host: h\n",
+               "info_file: i\nuse_vllm: true\nvllm_mode: colocate\n"
+               "vllm_server_host: h\n");
+  CAPTURE(keys);
+  CHECK(refusal_of("reward_type: rule\n" + std::string(keys)) == "accepted");
 }

@@ -92,11 +92,27 @@ TEST_CASE("what a DeBERTa model has and we do not support is rejected by its key
       {"position_buckets", 1, "position_buckets: need at least 2"},
       {"max_relative_positions", 129, "larger than half of position_buckets"},
       {"vocab_size", -1, "vocab_size"},
+      {"hidden_size", 1 << 20, "hidden_size"},
+      {"num_attention_heads", 1 << 12, "num_attention_heads"},
   }));
   json config = large();
   config[key] = value;
   CAPTURE(key, value.dump());
   CHECK_THROWS_WITH(read(config), Contains(why));
+}
+
+TEST_CASE("the memory of the largest DeBERTa model that is read is a number", "[encoder]") {
+  json config = large();
+  for (const auto* key : {"hidden_size", "embedding_size", "pooler_hidden_size",
+                          "intermediate_size", "max_position_embeddings"})
+    config[key] = 1 << 17;
+  config["position_buckets"] = -1;
+  config["num_attention_heads"] = 1 << 10;
+  config["num_hidden_layers"] = 10'000;
+  config["attention_head_size"] = 1 << 7;
+  const auto largest = read(config);
+  CHECK(deberta_weight_bytes(largest) > 0);
+  CHECK(deberta_forward_bytes(largest, std::int64_t{1} << 30) > 0);
 }
 
 TEST_CASE("a forward pass needs more memory for more or longer texts", "[encoder]") {

@@ -63,6 +63,26 @@ TEST_CASE("a bad file of embeddings is refused", "[embeddings]") {
              Contains("e.pkl: not a NumPy file; a pickle can run code and is not read"));
 }
 
+TEST_CASE("embeddings are read from a file that is one, and of the size that it states",
+          "[embeddings]") {
+  const tests::TempDir dir;
+  CHECK_THAT(tests::message_of([&] { Embeddings::read(dir.path("")); }),
+             Contains("it is not a file"));
+  CHECK_THAT(tests::message_of([&] { Embeddings::read("/dev/zero"); }),
+             Contains("cannot read /dev/zero: it is not a file"));
+  CHECK_THAT(tests::message_of([&] { Embeddings::read(dir.path("none.npy")); }),
+             Contains("cannot read ") && Contains("No such file"));
+  const auto path = dir.path("e.npy");
+  const std::vector<double> three(kThree.begin(), kThree.end());
+  const auto whole = numpy_file(three, header_of("<f8", "3, 2"));
+  std::ofstream(path, std::ios::binary) << whole;
+  CHECK(Embeddings::read(path).cosine(0, 1) == Approx(.6));
+  for (const auto size : {whole.size() - 1, whole.size() - 48, std::size_t{20}, std::size_t{7}}) {
+    CAPTURE(size);
+    CHECK_THROWS_AS(Embeddings::parse(whole.substr(0, size), "e.npy"), std::runtime_error);
+  }
+}
+
 TEST_CASE("semantic is the similarity of the completion's item to the one to find", "[rewards]") {
   const tests::TempDir dir;
   const auto items = dir.path("items.txt"), vectors = dir.path("e.npy");

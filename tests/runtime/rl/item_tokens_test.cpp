@@ -65,6 +65,16 @@ TEST_CASE("an item with unknown tokens is refused with its line", "[items]") {
                              "embeddings, which have 275"));
 }
 
+TEST_CASE("an item that completions cannot show is refused with its line", "[items]") {
+  Vocabulary vocabulary;
+  vocabulary.tokenizer.add_tokens({"<s_1>"}, true);
+  CHECK_THROWS_WITH(
+      vocabulary.items("<a_1>\tt\t0\n<a_1><s_1>\tt\t1\n"),
+      Contains("items.txt:2: a completion of <a_1><s_1> reads <a_1>, so no completion"));
+  CHECK_THROWS_WITH(vocabulary.items("<s_1>\tt\t0\n"),
+                    Contains("items.txt:1: a completion of <s_1> reads as nothing"));
+}
+
 TEST_CASE("a plain name is encoded as text", "[items]") {
   const Vocabulary vocabulary;
   const auto items = vocabulary.items("a drill\tt\t0\n");

@@ -82,3 +82,11 @@ TEST_CASE("the item to find is in a column of the row", "[prompts]") {
                       Contains("rows.jsonl:1: the item to find, <a_2>, is not in "));
   }
 }
+
+TEST_CASE("the item to find is that of the first column that names one", "[prompts]") {
+  const Reading reading;
+  const auto row = R"({"prompt": "x=", "solution": " ", "target": 5, "completion": "<a_1>\n"})";
+  const auto prompt = reading.prompt_of(row, {.needs_target = true});
+  CHECK(prompt.target == "<a_1>");
+  CHECK(rewards::target_in(nlohmann::json::parse(prompt.row)) == "<a_1>");
+}

@@ -105,6 +105,15 @@ TEST_CASE("items that share a name are noted", "[recommendation]") {
   CHECK_THAT(recommendation.notes().back(), Contains("1 items have the name of another item"));
 }
 
+TEST_CASE("items are the same ones wherever their file is", "[recommendation]") {
+  const Recommender model, moved;
+  const auto digest = model.read("num_generations: 2\n").digest();
+  CHECK(digest.size() == 64);
+  CHECK(moved.read("num_generations: 2\n").digest() == digest);
+  std::ofstream(moved.dir.path("items.txt")) << "<a_1><b_2>\tt\t1\n<a_1><b_1>\tt\t0\n<a_1>\tt\t2\n";
+  CHECK(moved.read("num_generations: 2\n").digest() != digest);
+}
+
 TEST_CASE("items that are longer than completions are refused", "[recommendation]") {
   CHECK_THAT(Recommender().refusal("num_generations: 2\nmax_completion_length: 3\n"),
              Contains("max_completion_length"));
@@ -144,7 +153,7 @@ TEST_CASE("HR@k and NDCG@k are those of MiniOneRec's evaluation", "[recommendati
       completions.push_back(model.completion(text));
       completions.back().prompt = prompt;
     }
-  const auto metrics = item_metrics(completions, prompts, 3, true);
+  const auto metrics = item_metrics(completions, prompts, 3, 3);
   CHECK(metrics.at("HR@1") == 0);
   CHECK(metrics.at("HR@3") == .5);  // the second completion of the first prompt
   CHECK(metrics.at("NDCG@3") == Approx(.5 / std::log2(3)));
@@ -152,12 +161,24 @@ TEST_CASE("HR@k and NDCG@k are those of MiniOneRec's evaluation", "[recommendati
   CHECK(metrics.at("categorical_diversity") == Approx(2. / 3));
 
   SECTION("samples have no order") {
-    CHECK(!item_metrics(completions, prompts, 3, false).contains("HR@1"));
+    CHECK(!item_metrics(completions, prompts, 3, 0).contains("HR@1"));
+  }
+  SECTION("an item that add_gt added is no hit") {
+    const auto adds = model.read("num_generations: 3\nbeam_search: true\nadd_gt: true\n");
+    std::vector group{model.completion("<a_1><b_1>\n"), model.completion("<a_1>\n"),
+                      model.completion("<a_1>\n")};
+    adds.form_group(group, prompts[0], 3);
+    REQUIRE(group[2].text == "<a_1><b_2>\n");
+    const auto of_model = item_metrics(group, prompts, 3, adds.found(3));
+    CHECK(of_model.at("HR@1") == 0);
+    CHECK(!of_model.contains("HR@3"));
+    CHECK(adds.found(3) == 2);
+    CHECK(model.read("num_generations: 3\n").found(3) == 3);
   }
   SECTION("tokens count once in the diversity of tokens, and the end token never") {
     const std::vector<ScoredCompletion> one{model.completion("<a_1><b_1>\n"),
                                             model.completion("<a_1><b_2>\n")};
-    CHECK(item_metrics(one, prompts, 2, true).at("token_diversity") == Approx(4. / 6));
+    CHECK(item_metrics(one, prompts, 2, 2).at("token_diversity") == Approx(4. / 6));
   }
 }
 
