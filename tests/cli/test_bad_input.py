@@ -225,7 +225,7 @@ class BadEnvironments(JobTest):
 
         def guards():
             return [pid for pid in children(job.pid) if comm(pid) == "mg-guard"]
-        until(guards, what="a guard")
+        until(lambda: len(children(job.pid)) == 2 and guards(), what="a guard and the rank")
 
         def limit(processes):
             subprocess.run(["prlimit", f"--pid={job.pid}", f"--nproc={processes}:"], check=True,

@@ -14,7 +14,7 @@ import unittest
 
 from torch_job import LIMIT, TORCH_PYTHON, TorchJobTest, environment
 
-OURS = {"MGPU_JOB_COOKIE", "MGPU_LEADER_ADDR", "MGPU_OOM_COUNT"}
+OURS = {"MGPU_JOB_COOKIE", "MGPU_LEADER_ADDR", "MGPU_OOM_COUNT", "MGPU_WORKER_SOCKET"}
 DUMP = 'env -0 > "$DUMPS.$RANK"'
 ANY = "<any>"
 
