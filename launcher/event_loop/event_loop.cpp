@@ -22,7 +22,7 @@ namespace {
 
 constexpr auto kUnkillable = std::chrono::seconds(10);
 constexpr auto kGuardRetry = std::chrono::seconds(1);
-// A rank that was told to abort ends itself in less time, unless it is stuck.
+// A rank that received an abort request exits in less time, unless it hangs.
 constexpr auto kAbort = std::chrono::seconds(2);
 
 std::string host_name() {

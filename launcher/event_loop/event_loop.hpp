@@ -112,7 +112,7 @@ class EventLoop {
 
   Attempt attempt_;  // the current one
   std::vector<RankSpec> specs_;
-  std::vector<int> aborting_;     // local ranks that were told to end at once
+  std::vector<int> aborting_;     // local ranks with an abort request
   std::optional<int> starting_;   // the attempt whose log folder is being created
   std::string start_problem_;     // why the current attempt could not be started
   bool start_cancelled_ = false;  // and whose ranks are not to be started any more

@@ -1,4 +1,4 @@
-"""What the other ranks are told when one has failed."""
+"""What mgpu-run does with the other ranks after one has failed."""
 
 import textwrap
 import time
@@ -30,7 +30,7 @@ class FailedPeer(JobTest):
         self.assertLess(time.monotonic() - began, limit * SLOWER)
         return {end["rank"]: end for end in job.report["attempts"][0]["ranks"]}
 
-    def test_a_rank_that_asked_for_it_is_told_to_abort(self):
+    def test_a_rank_that_requested_it_receives_an_abort_request(self):
         ends = self.ends('''
             launcher = talk(aborts=True)
             ready.write_text("yes")

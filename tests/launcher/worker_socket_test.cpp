@@ -61,7 +61,7 @@ struct Launcher {
 
 }  // namespace
 
-TEST_CASE("a rank that asks for it is told to abort", "[worker_socket]") {
+TEST_CASE("a rank that requests it receives an abort request", "[worker_socket]") {
   Launcher launcher;
   REQUIRE(launcher.socket.address().starts_with("@mgpu-run."));
   Program five(launcher.socket.address());
@@ -79,7 +79,7 @@ TEST_CASE("a rank that asks for it is told to abort", "[worker_socket]") {
   CHECK(launcher.notes.empty());
 }
 
-TEST_CASE("a rank that asked just before a peer failed is told to abort", "[worker_socket]") {
+TEST_CASE("a request just before the failure of a peer counts", "[worker_socket]") {
   Launcher launcher;
   Program five(launcher.socket.address());
   five.send("{\"rank\": 5, \"aborts\": true}\n");
