@@ -75,15 +75,7 @@ void Bpe::encode(std::string_view word, Workspace& workspace,
 
 void Bpe::encode_part(std::string_view word, Workspace& workspace,
                       std::vector<std::int32_t>& ids) const {
-  if (word.size() > WordCache::kLongest) return encode_new(word, workspace, ids);
-  const std::uint64_t hash = hash_of(word);
-  if (const auto known = workspace.cache_.find(word, hash); known.data()) {
-    ids.insert(ids.end(), known.begin(), known.end());
-    return;
-  }
-  const std::size_t before = ids.size();
-  encode_new(word, workspace, ids);
-  workspace.cache_.put(word, hash, std::span(ids).subspan(before));
+  workspace.cache_.append(word, ids, [&] { encode_new(word, workspace, ids); });
 }
 
 void Bpe::encode_new(std::string_view word, Workspace& workspace,

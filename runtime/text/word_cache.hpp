@@ -6,12 +6,28 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/text/hash.hpp"
+
 namespace mgpu::text {
 
 // A cache of the ids of short words. Its size is bounded: when full, it is cleared.
 class WordCache {
  public:
   static constexpr std::size_t kLongest = 64;  // bytes; longer words are repeated too rarely
+
+  // Appends the ids of the word to `ids`. If they are not cached, `encode` appends them.
+  template <class Encode>
+  void append(std::string_view word, std::vector<std::int32_t>& ids, const Encode& encode) {
+    if (word.size() > kLongest) return encode();
+    const std::uint64_t hash = hash_of(word);
+    if (const auto known = find(word, hash); known.data()) {
+      ids.insert(ids.end(), known.begin(), known.end());
+      return;
+    }
+    const std::size_t before = ids.size();
+    encode();
+    put(word, hash, std::span(ids).subspan(before));
+  }
 
   // The ids; data() is nullptr if the word is not cached. Valid until the next put.
   std::span<const std::int32_t> find(std::string_view word, std::uint64_t hash) const;
