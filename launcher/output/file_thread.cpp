@@ -51,11 +51,15 @@ class FileThread::Loop : public std::enable_shared_from_this<Loop> {
   // Does work that has begun. An exception continues in the event loop.
   template <class Work>
   void finish_work(const Work& work) {
+    std::exception_ptr problem;
     try {
       work();
     } catch (...) {
-      call_in_loop([problem = std::current_exception()] { std::rethrow_exception(problem); });
+      problem = std::current_exception();
     }
+    // Given away whole: the event loop may read and free the exception at once.
+    if (problem)
+      call_in_loop([problem = std::move(problem)] { std::rethrow_exception(problem); });
     end_work();
   }
   void end_work() {
