@@ -58,8 +58,7 @@ class FileThread::Loop : public std::enable_shared_from_this<Loop> {
       problem = std::current_exception();
     }
     // Given away whole: the event loop may read and free the exception at once.
-    if (problem)
-      call_in_loop([problem = std::move(problem)] { std::rethrow_exception(problem); });
+    if (problem) call_in_loop([problem = std::move(problem)] { std::rethrow_exception(problem); });
     end_work();
   }
   void end_work() {
