@@ -3,8 +3,7 @@ Run by hand, with a Python that has torch:
 
     cd tests/gpu; python -B -m unittest -v test_fp16
 
-The variables are those of test_determinism.py. Cases that need two GPUs are skipped where there is
-only one. The kernels alone are compared by kernels_check, gradients with those of transformers by
+The variables are those of test_determinism.py; two ranks share a single GPU. The kernels alone are compared by kernels_check, gradients with those of transformers by
 tests/peers/test_gradients.py.
 """
 
@@ -14,7 +13,7 @@ import subprocess
 import unittest
 
 import test_determinism
-from test_determinism import BIN, GPUS
+from test_determinism import BIN
 
 FP16 = {"bf16": None, "fp16": True}
 FP32 = {"bf16": None, "dtype": "fp32"}
@@ -67,7 +66,6 @@ class Losses(Training):
         coarse = self.train(rows, "bf16", **lora)[1]
         self.assert_near(self.train(rows, "fp16", **lora, **FP16)[1], coarse, 1e-2)
 
-    @unittest.skipIf(GPUS < 2, "needs two GPUs")
     def test_two_ranks_have_the_losses_of_fp32_in_every_zero_stage(self):
         for stage in range(4):
             with self.subTest(stage=stage):
@@ -88,7 +86,6 @@ class LossScale(Training):
         self.assertGreater(len(taken), 4)
         self.assertLess(taken[-1], taken[0])
 
-    @unittest.skipIf(GPUS < 2, "needs two GPUs")
     def test_two_ranks_skip_the_same_steps(self):
         rows = self.token_rows(self.UNEQUAL * 3)
         self.train(rows, 1, **FP16, initial_scale_power=32, max_steps=12)

@@ -7,7 +7,7 @@ hand, with a Python that has torch:
 import json
 import unittest
 
-from test_determinism import GPUS, Training
+from test_determinism import Training
 
 
 class StepTrace(Training):
@@ -38,7 +38,6 @@ class StepTrace(Training):
         rows = self.token_rows(self.UNEQUAL)
         self.assertEqual(self.train(rows, 1), self.train(rows, 0, trace_steps=[2, 3, 6]))
 
-    @unittest.skipIf(GPUS < 2, "needs two GPUs")
     def test_each_of_two_ranks_has_its_own_kernels_and_collectives(self):
         self.train(self.token_rows(self.EQUAL), 0, ranks=2, trace_steps=[3])
         for rank in (0, 1):
