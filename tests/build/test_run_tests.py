@@ -146,6 +146,26 @@ class SecondTry(unittest.TestCase):
         again = run_tests.with_second_try("build", lambda: first, sys.executable)
         self.assertEqual((again.passed, again.failed), (5, 0))
 
+    def second_run(self, *outcomes):
+        left = list(outcomes)
+        outcome = run_tests.with_second_run("test_x", lambda: left.pop(0))
+        return outcome.passed, outcome.failed, len(left)
+
+    def test_a_program_runs_again_after_few_failures(self):
+        failed, passed = steps.Outcome(4, 1, "late\n"), steps.Outcome(5, 0)
+        self.assertEqual(self.second_run(failed, passed), (5, 0, 0))
+        self.assertEqual(self.second_run(failed, failed), (4, 1, 0))
+        self.assertEqual(self.second_run(passed, failed), (5, 0, 1))
+
+    def test_many_failures_and_reports_of_sanitizers_count_at_once(self):
+        passed = steps.Outcome(5, 0)
+        self.assertEqual(self.second_run(steps.Outcome(1, 4, ""), passed), (1, 4, 1))
+        for line in ("WARNING: ThreadSanitizer: data race (pid=7)\n",
+                     "ERROR: AddressSanitizer: heap-use-after-free\n",
+                     "a.cpp:3:1: runtime error: shift exponent 64 is too large\n"):
+            with self.subTest(line):
+                self.assertEqual(self.second_run(steps.Outcome(4, 1, line), passed), (4, 1, 1))
+
 
 class Run(unittest.TestCase):
     def test_the_status_and_all_output_are_given(self):
