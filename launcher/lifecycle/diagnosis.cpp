@@ -173,56 +173,6 @@ std::string size_text(std::uint64_t bytes) {
   return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
 }
 
-std::string_view name_of(Cause::Kind kind) {
-  switch (kind) {
-    case Cause::Kind::none:
-      return "none";
-    case Cause::Kind::exec_failure:
-      return "exec_failure";
-    case Cause::Kind::usage:
-      return "usage";
-    case Cause::Kind::import_error:
-      return "import_error";
-    case Cause::Kind::syntax_error:
-      return "syntax_error";
-    case Cause::Kind::python_exception:
-      return "python_exception";
-    case Cause::Kind::host_oom:
-      return "host_oom";
-    case Cause::Kind::host_oom_guess:
-      return "host_oom_guess";
-    case Cause::Kind::gpu_oom:
-      return "gpu_oom";
-    case Cause::Kind::gpu_error:
-      return "gpu_error";
-    case Cause::Kind::signal:
-      return "signal";
-    case Cause::Kind::exit_status:
-      return "exit_status";
-  }
-  return "none";
-}
-
-Cause::Kind kind_named(std::string_view name) {
-  for (int kind = 0; kind <= static_cast<int>(Cause::Kind::exit_status); ++kind)
-    if (name_of(static_cast<Cause::Kind>(kind)) == name) return static_cast<Cause::Kind>(kind);
-  return Cause::Kind::none;
-}
-
-bool is_retryable(Cause::Kind kind) {
-  return kind != Cause::Kind::exec_failure && kind != Cause::Kind::usage &&
-         kind != Cause::Kind::import_error && kind != Cause::Kind::syntax_error;
-}
-
-bool belongs_to_node(Cause::Kind kind) {
-  return kind == Cause::Kind::gpu_error || kind == Cause::Kind::host_oom ||
-         kind == Cause::Kind::exec_failure;
-}
-
-bool counts_as_oom(Cause::Kind kind) {
-  return kind == Cause::Kind::gpu_oom;
-}
-
 namespace {
 
 Cause find_cause(const FailureEvidence& evidence) {
