@@ -15,13 +15,18 @@ namespace mgpu::launcher {
 struct Cause {
   using Kind = FailureKind;
   Kind kind = Kind::none;
-  std::string text;    // one line for the user
-  std::string advice;  // what to do, may be empty
+  std::string text;            // one line for the user
+  std::string advice;          // what to do, may be empty
+  std::string signature = {};  // the name of the entry that matched (see signatures.hpp), or empty
+  std::string evidence = {};   // the line that decided; empty: the exit status or a signal did
+  bool cascade = false;        // a consequence of what happened to another rank
+  bool certain = false;        // a restart fails in the same way
 };
 
 // Host memory at the time a rank exited. Zero: unknown.
 struct MemoryFacts {
   std::uint64_t oom_kills = 0;        // kernel OOM kills in our cgroup since the attempt began
+  bool oom_kills_known = false;       // the kernel's counter could be read, so that 0 is a fact
   std::string cgroup;                 // in which they were counted
   std::uint64_t limit_bytes = 0;      // of that cgroup
   std::uint64_t peak_bytes = 0;       // of that cgroup
@@ -39,6 +44,8 @@ struct FailureEvidence {
   std::string_view stderr_tail;
   MemoryFacts memory;
   std::string_view gpu_fault;  // an Xid that the kernel logged during the attempt; empty: none
+  // The scheduler's job, such as "Slurm job 42", if mgpu-run itself was asked to stop; else empty.
+  std::string_view stopped_by = {};
 };
 
 // Determines the cause of a failure. A pure function.
