@@ -175,9 +175,13 @@ class FailureReport(JobTest):
         self.assertIn("20.00 GiB", job.err)
         self.assertIn("oom count 1", job.out)
 
-    def test_an_unexplained_sigkill_is_reported_as_a_guess(self):
+    # If the kernel's counter of OOM kills can be read, it is certain that this was none.
+    def test_an_unexplained_sigkill_is_not_called_out_of_memory(self):
         job = self.sh(1, "kill -9 $$")
-        self.assertEqual(job.report["attempts"][0]["cause"]["kind"], "host_oom_guess")
+        cause = job.report["attempts"][0]["cause"]
+        counted = "the kernel counted no OOM kill" in cause["text"]
+        self.assertEqual(cause["kind"], "killed" if counted else "host_oom_guess")
+        self.assertIn("killed by SIGKILL, which mgpu-run did not send", cause["text"])
 
     def test_an_unexplained_sigkill_does_not_make_the_restarted_batches_smaller(self):
         job = self.sh(1, 'echo "oom count $MGPU_OOM_COUNT"; [ "$MGPU_OOM_COUNT" = 0 ] && kill -9 $$',
