@@ -217,7 +217,7 @@ Progress Saver::read_progress(const std::string& folder) const {
   return parse_progress(checkpoint::read_file(file, kLongestState), file);
 }
 
-void Saver::load(const std::string& folder, const Progress& progress) {
+void Saver::load_model(const std::string& folder) {
   auto& shards = learner_.shards();
   if (config_.use_peft) {
     // The checkpoint holds only the trained tensors. The frozen ones are loaded from the base model
@@ -236,6 +236,9 @@ void Saver::load(const std::string& folder, const Progress& progress) {
   } else {
     load_weights(shards, checkpoint::Weights(folder), source_.config, source_.config.vocab_size);
   }
+}
+
+void Saver::load_state(const std::string& folder, const Progress& progress) {
   learner_.create_optimizer();
   if (!fs::exists(fs::path(folder) / "training_state")) {
     throw std::runtime_error(
