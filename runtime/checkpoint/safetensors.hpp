@@ -52,6 +52,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
+  const MappedFile& file() const { return file_; }
   const std::vector<TensorEntry>& entries() const { return layout_.entries; }
   const Metadata& metadata() const { return layout_.metadata; }
   const TensorEntry* find(std::string_view name) const;
