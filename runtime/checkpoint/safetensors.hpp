@@ -68,7 +68,7 @@ class SafetensorsFile {
 struct FileRecord {
   std::string name;  // relative to the checkpoint's folder
   std::uint64_t size = 0;
-  std::string digest;
+  std::string digest;  // a FileDigest
 
   friend bool operator==(const FileRecord&, const FileRecord&) = default;
 };
@@ -107,7 +107,7 @@ class SafetensorsWriter {
   std::unordered_map<std::string_view, std::size_t> index_;
   std::uint64_t size_ = 0;
   std::optional<OutputFile> file_;  // created when its size is known
-  Digest digest_;
+  FileDigest digest_;
   std::uint64_t digested_ = 0;  // length of the prefix that digest_ covers
 };
 
