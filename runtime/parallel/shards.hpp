@@ -92,6 +92,13 @@ class Shards : public model::WeightProvider {
   // Sets the tensor `name`: stores this rank's part of the whole tensor `value`. For a tensor in 4
   // bits, `value` holds its bytes.
   void set(const std::string& name, const Tensor& value);
+  // This rank's part of the tensor `name`, for a caller that fills it itself: one-dimensional, from
+  // element `begin` of the tensor on; of size 0 if the rank has no part.
+  struct OwnPart {
+    Tensor memory;
+    std::int64_t begin = 0, whole = 0;  // `whole`: elements of the tensor
+  };
+  OwnPart own_part(const std::string& name) const;
   // Interpolates: moves this rank's part of the tensor `name` by the fraction `part` towards the
   // whole tensor `value`.
   void mix(const std::string& name, const Tensor& value, double part);

@@ -1,6 +1,8 @@
 #include "runtime/train/saver.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
@@ -18,6 +20,7 @@
 #include "runtime/comm/text.hpp"
 #include "runtime/model/write_config.hpp"
 #include "runtime/train/adapter.hpp"
+#include "runtime/train/file_copies.hpp"
 #include "runtime/train/training_state.hpp"
 #include "runtime/train/weights_io.hpp"
 
@@ -67,17 +70,21 @@ std::string Saver::share_text(const std::string& text) const {
 
 std::vector<FileRecord> Saver::gather(const FileRecord& own) const {
   auto& comm = learner_.comm();
-  constexpr std::int64_t kRoom = 512;
+  const auto on_device = at::TensorOptions(learner_.options().shards.device);
   const auto text = fmt::format("{} {} {}", own.name, own.size, own.digest);
-  auto bytes = at::zeros({kRoom}, at::kByte);
+  const auto all_of = [&](const at::Tensor& mine) {
+    auto all = at::empty({comm.world() * mine.numel()}, mine.options().device(on_device.device()));
+    comm.all_gather(all, mine.to(on_device.device()), "all-gather of checkpoint checksums").wait();
+    return all.to(at::kCPU);
+  };
+  const auto length = static_cast<std::int64_t>(text.size()) + 1;  // ends with a 0
+  const auto room = all_of(at::full({1}, length, at::kLong)).max().item<std::int64_t>();
+  auto bytes = at::zeros({room}, at::kByte);
   std::memcpy(bytes.data_ptr(), text.data(), text.size());
-  const auto device = learner_.options().shards.device;
-  auto all = at::empty({comm.world() * kRoom}, at::TensorOptions(device).dtype(at::kByte));
-  comm.all_gather(all, bytes.to(device), "all-gather of checkpoint checksums").wait();
-  all = all.to(at::kCPU);
+  const auto all = all_of(bytes);
   std::vector<FileRecord> records;
   for (int rank = 0; rank < comm.world(); ++rank) {
-    std::istringstream line(static_cast<const char*>(all.const_data_ptr()) + rank * kRoom);
+    std::istringstream line(static_cast<const char*>(all.const_data_ptr()) + rank * room);
     FileRecord record;
     line >> record.name >> record.size >> record.digest;
     records.push_back(std::move(record));
@@ -200,11 +207,11 @@ std::string Saver::find() {
   if (first) checkpoint::remove_unfinished_saves(config_.output_dir);
   if (first && wanted != "no") {
     if (wanted != "auto" && wanted != "true") {
-      checkpoint::verify(wanted);
+      checkpoint::verify(wanted, FileCopies::default_threads());
       path = wanted;
     } else {
-      const auto found =
-          checkpoint::find_newest_complete(config_.output_dir, 1, require_training_state);
+      const auto found = checkpoint::find_newest_complete(
+          config_.output_dir, FileCopies::default_threads(), require_training_state);
       for (const auto& line : found.skipped) std::cerr << "mgpu-train: " << line << "\n";
       path = found.path;
     }
@@ -217,7 +224,7 @@ Progress Saver::read_progress(const std::string& folder) const {
   return parse_progress(checkpoint::read_file(file, kLongestState), file);
 }
 
-void Saver::load(const std::string& folder, const Progress& progress) {
+void Saver::load_model(const std::string& folder) {
   auto& shards = learner_.shards();
   if (config_.use_peft) {
     // The checkpoint holds only the trained tensors. The frozen ones are loaded from the base model
@@ -236,6 +243,9 @@ void Saver::load(const std::string& folder, const Progress& progress) {
   } else {
     load_weights(shards, checkpoint::Weights(folder), source_.config, source_.config.vocab_size);
   }
+}
+
+void Saver::load_state(const std::string& folder, const Progress& progress) {
   learner_.create_optimizer();
   if (!fs::exists(fs::path(folder) / "training_state")) {
     throw std::runtime_error(

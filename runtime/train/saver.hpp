@@ -35,8 +35,10 @@ class Saver {
   // resume_from_checkpoint is `no`.
   std::string find();
   Progress read_progress(const std::string& checkpoint) const;
-  // Loads weights and the optimizer's state from a checkpoint that has this progress.
-  void load(const std::string& checkpoint, const Progress& progress);
+  // Loads the weights from a checkpoint and, for an adapter, from the base model.
+  void load_model(const std::string& checkpoint);
+  // Creates the optimizer with the state of a checkpoint that has this progress; after load_model.
+  void load_state(const std::string& checkpoint, const Progress& progress);
 
   // Copies the model's files from a checkpoint to OUTPUT, in place of the model there. They are
   // copies and not links, so that editing them leaves the checkpoint intact.

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <filesystem>
 #include <stdexcept>
+#include <utility>
 
 #include "rendezvous/base/exit_status.hpp"
 #include "runtime/checkpoint/file.hpp"
@@ -129,7 +130,7 @@ void Session::open_model() {
       config_.trace_dir = (fs::path(config_.output_dir) / "traces").string();
     checkpoint::make_writable_folder(config_.trace_dir);
   }
-  source_.emplace(train::open_model(config_));
+  source_.emplace(start_times_.measure("model files", [&] { return train::open_model(config_); }));
   check_vocabulary(*source_);
   if (source_->config.nf4) decide_four_bit();
   if (!config_.adapter_path.empty()) {
@@ -182,8 +183,10 @@ void Session::join() {
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp_timeout * 1e3));
   options.fatal = die;
   const bool gpu = options.backend == comm::Backend::nccl;
-  device_ = take_device(device_index_.value_or(gpu_of(contract_.local_rank)), gpu);
-  comm_ = comm::join(contract_, options);
+  start_times_.measure("device", [&] {
+    device_ = take_device(device_index_.value_or(gpu_of(contract_.local_rank)), gpu);
+  });
+  comm_ = start_times_.measure("communicator", [&] { return comm::join(contract_, options); });
   at::globalContext().setAllowTF32CuBLAS(false);
 }
 
@@ -237,11 +240,13 @@ void Session::build() {
   options.seed = config_.seed;
   options.pin_memory = config_.dataloader_pin_memory;
   options.times_device = config_.batch_sharding == Sharding::adaptive;
-  learner_ = std::make_unique<Learner>(
-      source_->config,
-      model::lay_out(source_->config, lora_shape(config_, source_->config),
-                     four_bit_of(config_, *source_)),
-      options, *comm_);
+  learner_ = start_times_.measure("memory", [&] {
+    return std::make_unique<Learner>(
+        source_->config,
+        model::lay_out(source_->config, lora_shape(config_, source_->config),
+                       four_bit_of(config_, *source_)),
+        options, *comm_);
+  });
   flops_ = model::training_flops(source_->config, learner_->shards().layout());
   saver_ = std::make_unique<Saver>(config_, *source_, *learner_);
 }
@@ -260,7 +265,8 @@ void Session::resume(const std::string& checkpoint, std::int64_t global_batch,
        check_same_run(checkpoint, progress_.fingerprint, fingerprint, config_.resume_with_changes))
     notes_.push_back(std::move(note));
   progress_.fingerprint = fingerprint;
-  saver_->load(checkpoint, progress_);
+  start_times_.measure("weights", [&] { saver_->load_model(checkpoint); });
+  start_times_.measure("optimizer", [&] { saver_->load_state(checkpoint, progress_); });
   if (progress_.loss_scale) learner_->restore_loss_scale(*progress_.loss_scale);
   last_saved_ = progress_.step;
   last_checkpoint_ = checkpoint;
@@ -277,16 +283,7 @@ void Session::check_trace_steps() const {
                                  config_.trace_steps.back(), total_steps_));
 }
 
-std::string Session::begin(std::int64_t global_batch, const Fingerprint& task) {
-  check_trace_steps();
-  auto fingerprint = settings_fingerprint(config_);
-  for (const auto& [key, value] : task) fingerprint[key] = value;
-  fingerprint["total_steps"] = std::to_string(total_steps_);
-  const auto checkpoint = saver_->find();
-  if (!checkpoint.empty()) {
-    resume(checkpoint, global_batch, fingerprint);
-    return checkpoint;
-  }
+void Session::load_base_weights() {
   auto& shards = learner_->shards();
   if (source_->weights) {
     load_weights(shards, *source_->weights, source_->config, source_->vocab_on_disk);
@@ -295,8 +292,25 @@ std::string Session::begin(std::int64_t global_batch, const Fingerprint& task) {
   }
   draw_adapters(shards, config_.seed);
   if (adapter_) load_adapter(shards, *adapter_, source_->config);
+}
+
+void Session::create_optimizer() {
   learner_->create_optimizer();
   if (adapter_) load_master_weights(learner_->optimizer(), *adapter_, source_->config);
+}
+
+std::string Session::begin(std::int64_t global_batch, const Fingerprint& task) {
+  check_trace_steps();
+  auto fingerprint = settings_fingerprint(config_);
+  for (const auto& [key, value] : task) fingerprint[key] = value;
+  fingerprint["total_steps"] = std::to_string(total_steps_);
+  const auto checkpoint = start_times_.measure("checkpoint", [&] { return saver_->find(); });
+  if (!checkpoint.empty()) {
+    resume(checkpoint, global_batch, fingerprint);
+    return checkpoint;
+  }
+  start_times_.measure("weights", [&] { load_base_weights(); });
+  start_times_.measure("optimizer", [&] { create_optimizer(); });
   progress_.global_batch = global_batch;
   progress_.data_seed = config_.data_seed.value_or(config_.seed);
   progress_.fingerprint = std::move(fingerprint);
@@ -319,10 +333,15 @@ void Session::begin_trace() {
 }
 
 void Session::step_begins() {
+  if (!std::exchange(first_step_began_, true)) start_times_.begin_first_step();
   if (trace_) trace_->step_begins(progress_.step + 1);
 }
 
 void Session::step_ends() {
+  if (start_times_.first_step_is_running()) {
+    wait_for(device_);
+    reporter_->start(progress_.step, start_times_.end_first_step());
+  }
   step_reports_.report(progress_.step);
   if (trace_) trace_->step_ends(progress_.step);
 }

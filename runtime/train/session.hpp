@@ -19,6 +19,7 @@
 #include "runtime/train/rank_places.hpp"
 #include "runtime/train/reporter.hpp"
 #include "runtime/train/saver.hpp"
+#include "runtime/train/start_times.hpp"
 #include "runtime/train/step_trace.hpp"
 #include "runtime/train/training_stats.hpp"
 
@@ -126,8 +127,12 @@ class Session {
   bool save_requested_ = false;
   EndReason end_reason_ = EndReason::complete;
   StepReports step_reports_;  // to the launcher
+  StartTimes start_times_;
+  bool first_step_began_ = false;
 
  private:
+  void load_base_weights();
+  void create_optimizer();
   void decide_four_bit();
   void save_new_token_rows();
   void write_status(const char* state);

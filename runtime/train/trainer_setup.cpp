@@ -42,7 +42,7 @@ void Trainer::setup() {
   build();
   plan_steps();
   load_or_resume();
-  start_loader();
+  start_times_.measure("first batch", [&] { start_loader(); });
   // From here on a stop signal saves a checkpoint, which needs all ranks: wait until all are ready.
   comm_->barrier("barrier before training");
 }
