@@ -28,6 +28,8 @@ NodeFacts look_up_node(const Options& options, const Roots& roots,
   if (const char* list = get(variable::kCudaVisibleDevices)) facts.cuda_visible_devices = list;
   facts.omp_num_threads_set = get(variable::kOmpNumThreads) != nullptr;
   facts.nccl_async_error_handling_set = get(variable::kNcclAsyncErrorHandling) != nullptr;
+  facts.allocator_set =
+      get(variable::kAllocator) != nullptr || get(variable::kCudaAllocator) != nullptr;
   facts.run_id = options.rdzv_id;
 
   const auto gpus = find_gpus(roots);

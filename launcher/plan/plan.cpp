@@ -98,6 +98,15 @@ Contract contract_of(const Options& options, const Placement& placement, const A
   return c;
 }
 
+// After a lack of GPU memory: segments that grow leave fewer gaps in it. Not if the user has
+// configured the allocator, under either name.
+bool sets_allocator(const Options& options, const PlanFacts& facts, int oom_count) {
+  if (oom_count == 0 || facts.allocator_set) return false;
+  return std::none_of(options.env.begin(), options.env.end(), [](const auto& set) {
+    return set.first == variable::kAllocator || set.first == variable::kCudaAllocator;
+  });
+}
+
 Environment rank_environment(const Options& options, const Placement& placement,
                              const PlanFacts& facts, const Contract& contract, int local_rank) {
   Environment env;
@@ -108,6 +117,10 @@ Environment rank_environment(const Options& options, const Placement& placement,
     signals.push_back(rendezvous::signal_name(signo));
   set(env, variable::kSignalsToHandle, fmt::format("{}", fmt::join(signals, ",")));
   if (!facts.nccl_async_error_handling_set) set(env, variable::kNcclAsyncErrorHandling, "1");
+  if (sets_allocator(options, facts, contract.oom_count)) {
+    for (const char* name : {variable::kAllocator, variable::kCudaAllocator})
+      set(env, name, "expandable_segments:True");
+  }
   if (!facts.socket_interface.empty()) set(env, variable::kGlooInterface, facts.socket_interface);
   if (!facts.omp_num_threads_set && placement.nproc > 1) set(env, variable::kOmpNumThreads, "1");
 

@@ -61,6 +61,7 @@ struct PlanFacts {
   std::optional<std::string> cuda_visible_devices;  // as inherited
   bool omp_num_threads_set = false;
   bool nccl_async_error_handling_set = false;
+  bool allocator_set = false;     // PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF
   std::vector<Binding> bindings;  // one per local rank, or empty
   std::string run_id = "none";
   std::string socket_interface = {};  // for gloo, unless the user sets it; empty: gloo chooses

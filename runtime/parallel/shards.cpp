@@ -133,19 +133,21 @@ void Shards::prefetch(int unit) {
 void Shards::gather(int unit) {
   if (gathered_.contains(unit)) return;
   const auto index = static_cast<std::size_t>(unit);
-  Gathered gathered;
-  const auto fetch = [&](const Tensor& parts, const Range& range) {
-    Tensor whole = at::empty({range.size()}, parts.options());
-    if (range.size() > 0) {
-      gathered.pending.push_back(
-          comm_.all_gather(whole, narrow(parts, owned_range(range)), "all-gather of weights"));
-    }
-    return whole;
-  };
-  gathered.memory.trained = fetch(values_, buckets_.units[index]);
-  gathered.memory.frozen = fetch(frozen_, frozen_units_[index]);
-  gathered.memory.packed = fetch(packed_, packed_units_[index]);
-  gathered_.emplace(unit, std::move(gathered));
+  const std::tuple<Tensor model::UnitMemory::*, const Tensor&, const Range&> kinds[] = {
+      {&model::UnitMemory::trained, values_, buckets_.units[index]},
+      {&model::UnitMemory::frozen, frozen_, frozen_units_[index]},
+      {&model::UnitMemory::packed, packed_, packed_units_[index]}};
+  // If memory runs out, it does so before the first collective: none writes to memory that the
+  // exception has freed.
+  Gathered allocated;
+  for (const auto& [member, parts, range] : kinds)
+    allocated.memory.*member = at::empty({range.size()}, parts.options());
+  auto& gathered = gathered_.emplace(unit, std::move(allocated)).first->second;
+  for (const auto& [member, parts, range] : kinds) {
+    if (range.size() == 0) continue;
+    gathered.pending.push_back(comm_.all_gather(
+        gathered.memory.*member, narrow(parts, owned_range(range)), "all-gather of weights"));
+  }
 }
 
 void Shards::gather_updated() {

@@ -78,6 +78,9 @@ class Shards : public model::WeightProvider {
   // Replaces forward and backward of a micro-batch that contributes no gradient. In stage 3 all
   // ranks must skip the same micro-batches.
   void skip_micro_batch();
+  // Ends a micro-batch whose forward or backward has thrown an exception: waits for the collectives
+  // that it has started, and frees its memory. The gradients of the step are of no use afterwards.
+  void abandon_micro_batch();
   // For Reduce::median: voters[rank] is whether the rank has target tokens in this step. The
   // gradients of the other ranks are left out of the median.
   void set_voters(std::vector<bool> voters) { voters_ = std::move(voters); }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 
 #include "rendezvous/base/seeds.hpp"
 #include "runtime/profiling/range.hpp"
@@ -36,7 +37,8 @@ Learner::Learner(const model::ModelConfig& config, model::ModelLayout layout,
                  const LearnerOptions& options, comm::Comm& comm)
     : options_(options),
       comm_(comm),
-      shards_(config, std::move(layout), options.shards, comm),
+      shard_comm_(comm),
+      shards_(config, std::move(layout), options.shards, shard_comm_),
       transformer_(config, options.model) {
   if (options_.loss_scale) scaler_.emplace(*options_.loss_scale);
 }
@@ -67,19 +69,26 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
     shards_.set_voters(std::move(voters));
   }
   const double scale = token_factor(batches) * loss_scale();
-  const auto run_micro_batch = [&](std::size_t number, StepRecord& record) {
+  const auto pieces = options_.pieces;
+  const auto batch_of = [&](std::size_t number) {
+    return data::piece_of(batches.micro_batches[number / pieces], number % pieces, pieces);
+  };
+  const auto run_piece = [&](std::size_t number, StepRecord& record) {
+    const auto batch = to_device(pieces == 1 ? batches.micro_batches[number] : batch_of(number),
+                                 options_.shards.device, options_.pin_memory);
     const auto sums = transformer_.train(
-        to_device(batches.micro_batches[number], options_.shards.device, options_.pin_memory),
-        scale, dropout_seed(options_.seed, batches.step, comm_.rank(), number), shards_);
+        batch, scale, dropout_seed(options_.seed, batches.step, comm_.rank(), number), shards_);
     record.add(StepRecord::kLoss, sums.loss);
     record.add(StepRecord::kCorrect, sums.correct);
     record.add(StepRecord::kEntropy, sums.entropy);
   };
-  return step(batches.micro_batches.size(), run_micro_batch, learning_rate, requests);
+  const auto divisible = [&](std::size_t number) { return batch_of(number).starts.size() > 2; };
+  return step({batches.micro_batches.size() * pieces, run_piece, divisible}, learning_rate,
+              requests);
 }
 
-StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_micro_batch,
-                         double learning_rate, const Requests& requests) {
+StepRecord Learner::step(const MicroBatches& micro_batches, double learning_rate,
+                         const Requests& requests) {
   const profiling::Range range("step");
   const auto device = options_.shards.device;
   if (options_.times_device) {  // exclude the device's remaining work of the previous step
@@ -88,10 +97,8 @@ StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_mic
   }
   const auto begin = Clock::now();
   StepRecord record(device, comm_.world());
-  for (std::size_t number = 0; number < micro_batches; ++number) {
-    shards_.begin_micro_batch(number == 0, number + 1 == micro_batches);
-    run_micro_batch(number, record);
-  }
+  for (std::size_t number = 0; number < micro_batches.count; ++number)
+    run(micro_batches, number, record);
   if (options_.times_device) wait_for(device);
   const std::chrono::duration<double> own = Clock::now() - begin;
   const double waited = shards_.take_waited_seconds();
@@ -100,10 +107,52 @@ StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_mic
   record.add_memory(comm_.rank(), peak_memory(device));
   record.add(StepRecord::kSave, requests.save ? 1.0 : 0.0);
   record.add(StepRecord::kStop, requests.stop ? 1.0 : 0.0);
+  if (lack_) record.add_out_of_memory(comm_.rank(), !lack_->divisible);
   finish_step(record, learning_rate);
   record.copy_to_host();
-  if (scaler_) record.set_loss_scale(scaler_->update(record.outcome(0).skipped));  // waits
+  if (scaler_) {
+    const auto outcome = record.outcome(0);  // waits
+    if (outcome.out_of_memory.empty()) record.set_loss_scale(scaler_->update(outcome.skipped));
+  }
   return record;
+}
+
+void Learner::run(const MicroBatches& micro_batches, std::size_t number, StepRecord& record) {
+  shard_comm_.mark();
+  shards_.begin_micro_batch(number == 0, number + 1 == micro_batches.count);
+  if (!options_.survives_out_of_memory || !micro_batches.divisible)
+    return micro_batches.run(number, record);
+  try {
+    return micro_batches.run(number, record);
+  } catch (const std::exception& e) {
+    if (!is_out_of_memory(e)) throw;
+    if (!lack_) lack_ = Lack{e.what()};
+  }
+  // Outside of the handler, where the exception is gone.
+  lack_->divisible = lack_->divisible && micro_batches.divisible(number);
+  complete_collectives(micro_batches, number);
+}
+
+// The other ranks wait for this rank in the collectives of the micro-batch. Takes part in the rest
+// of them with a batch without work, so that all ranks reach the end of the step.
+void Learner::complete_collectives(const MicroBatches& micro_batches, std::size_t number) {
+  shards_.abandon_micro_batch();
+  release_unused_memory(options_.shards.device);
+  shard_comm_.rewind();
+  shards_.begin_micro_batch(number == 0, number + 1 == micro_batches.count);
+  transformer_.train(to_device(data::batch_without_work(), options_.shards.device, false), 0, 0,
+                     shards_);
+}
+
+void Learner::divide_micro_batches(const StepOutcome& outcome) {
+  constexpr std::size_t kMostPieces = 1024;
+  if (outcome.indivisible || options_.pieces == kMostPieces) {
+    if (lack_) throw std::runtime_error(lack_->message);
+    comm_.barrier("barrier after another rank ran out of memory");
+    throw std::runtime_error("another rank ran out of memory");
+  }
+  lack_.reset();
+  options_.pieces *= 2;
 }
 
 std::optional<LossScaleState> Learner::loss_scale_state() const {

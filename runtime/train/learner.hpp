@@ -4,9 +4,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/comm/comm.hpp"
+#include "runtime/comm/rewindable.hpp"
 #include "runtime/data/loader.hpp"
 #include "runtime/model/transformer.hpp"
 #include "runtime/optim/optimizer.hpp"
@@ -31,6 +33,10 @@ struct LearnerOptions {
   // Without it, rank_seconds is the time the host needs to queue the work.
   bool times_device = false;
   bool pin_memory = true;  // see to_device
+  // A step with a micro-batch that does not fit into memory changes nothing and is reported by its
+  // outcome, instead of ending the run.
+  bool survives_out_of_memory = false;
+  std::size_t pieces = 1;  // into which each micro-batch is divided; a power of two
 };
 
 // What this rank was asked to do after the step: save a checkpoint, or save one and stop.
@@ -54,14 +60,27 @@ class Learner {
   // gradients and the update. Reading the returned record waits for the step, so read it after the
   // next step has been queued. With a loss scale this waits itself: the next step needs to know
   // whether this one overflowed.
+  //
+  // If a micro-batch did not fit into the memory of a rank (StepOutcome::out_of_memory), nothing is
+  // updated, and nothing by the steps queued since. Then call divide_micro_batches() and repeat
+  // them.
   StepRecord step(const data::StepBatches& batches, double learning_rate, const Requests& requests);
+
+  // Divides each micro-batch into twice as many pieces in all further steps, which changes their
+  // results only by rounding (and the dropout of adapters). `outcome` is that of the first step
+  // that must be repeated. Throws if a micro-batch cannot be divided further: the rank that ran out
+  // of memory at once, the others when it has failed.
+  void divide_micro_batches(const StepOutcome& outcome);
+  std::size_t pieces() const { return options_.pieces; }
 
   // The same step with a loss of the caller's own: run_micro_batch does forward and backward of the
   // micro-batch with this number, with the loss times loss_scale(), and adds its measurements to
   // the record.
   using RunMicroBatch = std::function<void(std::size_t number, StepRecord& record)>;
   StepRecord step(std::size_t micro_batches, const RunMicroBatch& run_micro_batch,
-                  double learning_rate, const Requests& requests);
+                  double learning_rate, const Requests& requests) {
+    return step({micro_batches, run_micro_batch, {}}, learning_rate, requests);
+  }
 
   // The factor of the loss in the next step; 1 without loss scaling.
   double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }
@@ -80,15 +99,32 @@ class Learner {
   const LearnerOptions& options() const { return options_; }
 
  private:
+  struct MicroBatches {
+    std::size_t count = 0;
+    RunMicroBatch run;
+    std::function<bool(std::size_t number)> divisible;  // empty: memory must suffice
+  };
+  // Why this rank could not compute a micro-batch.
+  struct Lack {
+    std::string message;
+    bool divisible = true;
+  };
+
   double token_factor(const data::StepBatches& batches) const;
+  StepRecord step(const MicroBatches& micro_batches, double learning_rate,
+                  const Requests& requests);
+  void run(const MicroBatches& micro_batches, std::size_t number, StepRecord& record);
+  void complete_collectives(const MicroBatches& micro_batches, std::size_t number);
   void finish_step(StepRecord& record, double learning_rate);
 
   LearnerOptions options_;
   comm::Comm& comm_;
+  comm::Rewindable shard_comm_;
   parallel::Shards shards_;
   model::Transformer transformer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<LossScaler> scaler_;
+  std::optional<Lack> lack_;  // since the last divide_micro_batches()
   double waited_at_end_ = 0;  // stall seconds since the last record was filled
 };
 

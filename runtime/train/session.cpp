@@ -239,6 +239,7 @@ void Session::build() {
   options.loss_scale = loss_scale_rule(config_, options.shards.dtype);
   options.seed = config_.seed;
   options.pin_memory = config_.dataloader_pin_memory;
+  options.survives_out_of_memory = config_.oom == OutOfMemory::shrink;
   options.times_device = config_.batch_sharding == Sharding::adaptive;
   learner_ = start_times_.measure("memory", [&] {
     return std::make_unique<Learner>(

@@ -47,12 +47,13 @@ void Trainer::setup() {
   comm_->barrier("barrier before training");
 }
 
-// After each restart because of an out-of-memory error, halves the per-device batch and takes more
-// micro-batches. The step's result stays the same.
+// With oom: shrink, after each restart because of an out-of-memory error: halves the per-device
+// batch and takes more micro-batches. The step's result stays the same.
 void Trainer::plan_step_batch() {
   batch_ = plan_batch(config_, comm_->world());
   global_batch_ = batch_.global();
-  for (int i = 0; i < contract_.oom_count && batch_.per_device > 1; ++i) {
+  const int ooms = config_.oom == OutOfMemory::shrink ? contract_.oom_count : 0;
+  for (int i = 0; i < ooms && batch_.per_device > 1; ++i) {
     batch_.per_device = (batch_.per_device + 1) / 2;
     const auto at_once = batch_.per_device * batch_.ranks;
     batch_.accumulation = (global_batch_ + at_once - 1) / at_once;

@@ -175,6 +175,13 @@ class FailureReport(JobTest):
         self.assertIn("20.00 GiB", job.err)
         self.assertIn("oom count 1", job.out)
 
+    def test_ranks_restarted_after_a_gpu_oom_have_expandable_segments(self):
+        job = self.sh(1, 'echo "conf ${PYTORCH_CUDA_ALLOC_CONF-unset} ${PYTORCH_ALLOC_CONF-unset}"; '
+                         'echo "CUDA out of memory" >&2; exit 1', "--max-restarts", 1)
+        self.assertEqual(job.out.splitlines(),
+                         ["conf unset unset",
+                          "conf expandable_segments:True expandable_segments:True"])
+
     # If the kernel's counter of OOM kills can be read, it is certain that this was none.
     def test_an_unexplained_sigkill_is_not_called_out_of_memory(self):
         job = self.sh(1, "kill -9 $$")

@@ -53,6 +53,7 @@ TEST_CASE("variables that the user has set are noticed", "[look_up]") {
   const auto bare = look_up({}, machine).facts;
   CHECK_FALSE(bare.omp_num_threads_set);
   CHECK_FALSE(bare.nccl_async_error_handling_set);
+  CHECK_FALSE(bare.allocator_set);
   CHECK_FALSE(bare.cuda_visible_devices.has_value());
   const auto set = look_up({}, machine,
                            {{"OMP_NUM_THREADS", "4"},
@@ -62,6 +63,8 @@ TEST_CASE("variables that the user has set are noticed", "[look_up]") {
   CHECK(set.omp_num_threads_set);
   CHECK(set.nccl_async_error_handling_set);
   CHECK(set.cuda_visible_devices == "");
+  CHECK(look_up({}, machine, {{"PYTORCH_ALLOC_CONF", ""}}).facts.allocator_set);
+  CHECK(look_up({}, machine, {{"PYTORCH_CUDA_ALLOC_CONF", ""}}).facts.allocator_set);
 }
 
 TEST_CASE("cores are read only if ranks are to be bound to them", "[look_up]") {

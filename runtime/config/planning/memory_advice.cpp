@@ -1,5 +1,6 @@
 #include "runtime/config/planning/memory_advice.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <vector>
@@ -96,6 +97,11 @@ std::vector<std::string> remedies(const TrainConfig& config, std::int64_t ranks)
 }
 
 }  // namespace
+
+bool reports_out_of_memory(std::string_view error) {
+  return std::any_of(kSigns.begin(), kSigns.end(),
+                     [&](std::string_view sign) { return error.find(sign) != error.npos; });
+}
 
 std::optional<std::string> out_of_memory_text(const std::string& error, const TrainConfig& config,
                                               std::int64_t ranks) {
