@@ -195,6 +195,8 @@ std::string_view name_of(Cause::Kind kind) {
       return "gpu_oom";
     case Cause::Kind::gpu_error:
       return "gpu_error";
+    case Cause::Kind::hang:
+      return "hang";
     case Cause::Kind::signal:
       return "signal";
     case Cause::Kind::exit_status:

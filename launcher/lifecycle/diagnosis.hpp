@@ -23,6 +23,7 @@ struct Cause {
     host_oom_guess,  // a SIGKILL that mgpu-run did not send
     gpu_oom,
     gpu_error,  // of the GPU, its driver or its links; not one that the program causes
+    hang,       // no rank made progress; mgpu-run ended the attempt
     signal,
     exit_status,
   };
