@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -62,6 +63,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       rendezvous_endpoint_(io_, options),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
       pump_(supervisor_, pump_callbacks()),
+      progress_(io_, options.hang_timeout, progress_callbacks()),
       grace_period_(options.grace),
       grace_(io_),
       delay_(io_),
@@ -71,6 +73,8 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       signals_(io_, options.signals_to_handle, inherited, signal_callbacks()) {
   plan_.facts.job_cookie = join_cookies(get_env(kCookieVariable), containment_.cookie());
   plan_.facts.worker_socket = worker_socket_.address();
+  worker_socket_.on_heartbeat([this](const Heartbeat& heard) { progress_.record(heard); },
+                              [this](int rank) { progress_.forget(rank); });
   if (!worker_socket_.problem().empty()) journal_.note(worker_socket_.problem());
   ranks_.on_change([this](int local_rank) { collect_exits(local_rank); });
   if (!logs_.problem().empty()) journal_.note(logs_.problem());
@@ -119,6 +123,25 @@ SignalWatch::Callbacks EventLoop::signal_callbacks() {
               }};
 }
 
+ProgressWatch::Callbacks EventLoop::progress_callbacks() {
+  return {.read_waiting = [this] { worker_socket_.take_waiting(); },
+          .suspended =
+              [this] {
+                auto ranks = ranks_.suspended();
+                for (int& rank : ranks) rank += plan_.placement.base_rank;
+                return ranks;
+              },
+          .running = [this] { return supervisor_.active() && !supervisor_.stopping(); },
+          .collect_evidence = [](const Hang& hang, const auto& done) { done(hang); },
+          .hung = [this](const Hang& hang) { end_hang(hang); },
+          .note = [this](auto line) { journal_.note(line); }};
+}
+
+void EventLoop::end_hang(const Hang& hang) {
+  feed(HangFound{hang.rank - plan_.placement.base_rank});
+  if (session_ && supervisor_.first_failed() >= 0) session_->report_failure();
+}
+
 // The ranks of the other nodes get the signal at the same time, not after ours have exited.
 void EventLoop::stop_job(Signal signal) {
   // Ranks that are stopped run until they have exited. They may only if the leader counts on them.
@@ -135,6 +158,7 @@ void EventLoop::stop_job(Signal signal) {
 void EventLoop::suspend_ranks() {
   ranks_suspended_ = true;
   for (auto* timer : {&grace_, &delay_, &unkillable_, &abort_}) timer->pause();
+  progress_.pause();
   ranks_.signal_groups(SIGSTOP);
 }
 
@@ -143,6 +167,7 @@ void EventLoop::resume_ranks() {
   ranks_.newly_stopped();  // caused by suspend_ranks(), not to be reported
   ranks_suspended_ = false;
   for (auto* timer : {&grace_, &delay_, &unkillable_, &abort_}) timer->resume();
+  progress_.resume();
   if (const auto signal = std::exchange(deferred_stop_, std::nullopt)) stop_job(*signal);
 }
 
@@ -227,11 +252,13 @@ void EventLoop::carry_out(const StartRanks& action) {
   journal_.attempt_started(action.attempt);
   specs_.clear();
   start_problem_.clear();
+  suspended_.clear();
   output_.begin_attempt();
   killing_ = false;
   aborting_.clear();
   abort_.cancel();
   worker_socket_.begin_attempt(plan_.placement.base_rank, ranks_.size());
+  progress_.begin_attempt(plan_.placement.nodes > 1);
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt();
   kernel_log_.begin_attempt();
@@ -304,6 +331,8 @@ void EventLoop::collect_exits(int first) {
   collect_exit(first, ended);
   for (int rank = 0; rank < ranks_.size(); ++rank) collect_exit(rank, ended);
   const int failed_before = supervisor_.first_failed();
+  const auto failed = [](const RankExited& event) { return !event.report.clean(); };
+  if (failed_before < 0 && std::ranges::any_of(ended, failed)) suspended_ = ranks_.suspended();
   for (const auto& event : ended) feed(event);
   if (session_ && failed_before < 0 && supervisor_.first_failed() >= 0) session_->report_failure();
 }
@@ -312,6 +341,7 @@ void EventLoop::collect_exit(int local_rank, std::vector<RankExited>& ended) {
   const auto end = ranks_.collect(local_rank);
   if (!end) return;
   containment_.rank_reaped(local_rank);
+  progress_.forget(plan_.placement.base_rank + local_rank);
   record_exit(local_rank, *end, supervisor_.stopping());
   ended.push_back({local_rank, end->report});
 }
@@ -447,7 +477,9 @@ void EventLoop::assess_first_failure(std::function<void()> then) {
                        .memory = memory_.facts(),
                        .python = plan_.command.python,
                        .start_problem = start_problem_,
-                       .gpu_fault = kernel_log_.gpu_fault()};
+                       .gpu_fault = kernel_log_.gpu_fault(),
+                       .hang = progress_.hang(),
+                       .suspended = suspended_};
   output_.save_tails(failed, traces.log_dir);
   const auto path = error_file_path(traces.log_dir);
   output_.files().ask(

@@ -24,9 +24,8 @@ TARGET is a recipe (.yaml), a Python script, a Python module (with -m) or a prog
 )";
 
 constexpr const char* kTail = R"(
-Option names accept underscores and any unique abbreviation. Options are also read from the
-variables MGPU_<OPTION> and (torchrun) PET_<OPTION> and from launch: in the recipe, in this order
-of precedence after the command line.
+Option names accept underscores and any unique abbreviation. The command line overrides variables,
+MGPU_<OPTION> and (torchrun) PET_<OPTION>, and these override launch: in the recipe.
 
 Exit status: 0 if every rank succeeded; else the status of the first rank to fail in the last
 attempt, or 128+N if signal N killed it; 128+N if signal N stopped mgpu-run; 2 for a usage error;

@@ -90,6 +90,17 @@ Milliseconds parse_keep_alive(const std::string& value) {
   return parse_seconds_from(value, 0.5);
 }
 
+// A shorter limit would end jobs on a busy machine.
+std::optional<Milliseconds> parse_hang_timeout(const std::string& value) {
+  if (value == "auto") return std::nullopt;
+  if (value == "off") return Milliseconds(0);
+  try {
+    return parse_seconds_from(value, 1);
+  } catch (const UsageError&) {
+    throw UsageError("need auto, off, or seconds from 1 to 31622400, for example 600");
+  }
+}
+
 void set_completion(Options& o, const std::string& value) {
   o.completion_shell = parse_choice(value, {"bash", "zsh", "fish"});
   o.command = Command::completion;
@@ -239,6 +250,10 @@ std::vector<OptionSpec> supervision_options() {
       {.names = {"failure-grace"}, .value = "SECONDS", .group = supervision,
        .help = "--grace after another rank has failed [--grace]",
        .set = parsed(&Options::failure_grace, parse_seconds)},
+      {.names = {"hang-timeout"}, .value = "SECONDS", .group = supervision,
+       .help = "fail without progress for this long, or off [auto: learned]",
+       .set = parsed(&Options::hang_timeout, parse_hang_timeout), .completes = Completes::words,
+       .choices = {"auto", "off"}},
       {.names = {"signals-to-handle"}, .value = "LIST", .group = supervision,
        .help = "signals that stop the job [SIGTERM,SIGINT,SIGHUP,SIGQUIT]",
        .set = parsed(&Options::signals_to_handle, parse_signals), .torchrun = "signals-to-handle",

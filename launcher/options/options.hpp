@@ -116,7 +116,9 @@ struct Options {
   Milliseconds retry_delay{0};    // before the second and later restarts, doubled each time
   Milliseconds grace{30'000};
   std::optional<Milliseconds> failure_grace;  // after the failure of another rank; unset: grace
-  std::vector<int> signals_to_handle;         // never empty after parsing
+  // Without progress for this long a job hangs; 0: never, unset: learned from its steps.
+  std::optional<Milliseconds> hang_timeout;
+  std::vector<int> signals_to_handle;  // never empty after parsing
   bool signal_group = false;
 
   // Output.

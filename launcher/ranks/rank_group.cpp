@@ -13,6 +13,7 @@
 #include "launcher/nodes/token.hpp"
 #include "launcher/ranks/spawn.hpp"
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -117,6 +118,20 @@ std::vector<int> RankGroup::newly_stopped() {
   for (int rank = 0; rank < size(); ++rank)
     if (worker(rank) && worker(rank)->newly_stopped()) stopped.push_back(rank);
   return stopped;
+}
+
+std::vector<int> RankGroup::suspended() const {
+  std::vector<int> suspended;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (!running(rank)) continue;
+    const auto stat =
+        rendezvous::read_kernel_file(fmt::format("/proc/{}/stat", pid_of(rank))).value_or("");
+    const auto name_end = stat.rfind(')');
+    if (name_end == std::string::npos || name_end + 2 >= stat.size()) continue;
+    const char state = stat[name_end + 2];
+    if (state == 'T' || state == 't') suspended.push_back(rank);
+  }
+  return suspended;
 }
 
 void RankGroup::abandon(int local_rank) {

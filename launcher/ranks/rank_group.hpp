@@ -61,6 +61,8 @@ class RankGroup {
   void signal_groups(Signal signal);
   // The ranks that a signal has suspended since the last call.
   std::vector<int> newly_stopped();
+  // The ranks that are suspended now, by a signal or a debugger.
+  std::vector<int> suspended() const;
   // Stops waiting for a rank that cannot be killed.
   void abandon(int local_rank);
 

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -20,6 +21,7 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr std::size_t kLongestLine = 4096;
+constexpr std::size_t kLongestPhase = 64;
 constexpr std::size_t kConnectionsPerRank = 16;  // of the rank and of its own processes
 constexpr int kBacklog = 128;
 constexpr int kMostAccepts = 64;  // at once
@@ -40,6 +42,13 @@ rendezvous::UniqueFd listen_at(const std::string& name) {
   return fd;
 }
 
+bool is_phase(std::string_view text) {
+  return !text.empty() && text.size() <= kLongestPhase && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.';
+  });
+}
+
 bool is_ours(int fd, ucred& who) {
   socklen_t length = sizeof who;
   return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 &&
@@ -58,6 +67,12 @@ WorkerSocket::WorkerSocket(boost::asio::io_context& io, std::function<void(std::
   } catch (const std::exception& failed) {
     problem_ = failed.what();
   }
+}
+
+void WorkerSocket::on_heartbeat(std::function<void(const Heartbeat&)> heard,
+                                std::function<void(int)> silent) {
+  heard_ = std::move(heard);
+  silent_ = std::move(silent);
 }
 
 void WorkerSocket::begin_attempt(int base_rank, int ranks) {
@@ -84,7 +99,6 @@ std::int64_t WorkerSocket::last_step() {
   return last_step_;
 }
 
-// What processes have sent although the loop has not got to it.
 void WorkerSocket::take_waiting() {
   if (listener_.is_open()) accept_waiting();
   for (auto peer = peers_.begin(); peer != peers_.end();) {
@@ -95,7 +109,7 @@ void WorkerSocket::take_waiting() {
          ::ioctl(peer->second.socket.native_handle(), FIONREAD, &available) == 0 && available > 0;
          ++i)
       open = read(peer->second);
-    peer = open ? std::next(peer) : peers_.erase(peer);
+    peer = open ? std::next(peer) : close(peer);
   }
 }
 
@@ -156,11 +170,22 @@ void WorkerSocket::await(Number number) {
                            const auto found = peers_.find(number);
                            if (failed || found == peers_.end()) return;
                            if (!read(found->second)) {
-                             peers_.erase(found);
+                             close(found);
                              return;
                            }
                            await(number);
                          });
+}
+
+std::map<WorkerSocket::Number, WorkerSocket::Peer>::iterator WorkerSocket::close(
+    std::map<Number, Peer>::iterator peer) {
+  const auto reported = peer->second.reports ? peer->second.rank : std::nullopt;
+  const auto next = peers_.erase(peer);
+  const auto reports = [&](const auto& other) {
+    return other.second.reports && other.second.rank == reported;
+  };
+  if (reported && std::ranges::none_of(peers_, reports)) silent_(*reported);
+  return next;
 }
 
 // Reads once: a sender that never stops does not keep the loop from its other work.
@@ -204,11 +229,21 @@ std::string WorkerSocket::take(Peer& peer, std::string_view line) {
     if (!aborts->is_boolean()) return "has a value for \"aborts\" that is not true or false";
     peer.aborts = aborts->get<bool>();
   }
+  Heartbeat heartbeat{.rank = *peer.rank};
   if (const auto step = json.find("step"); step != json.end()) {
     if (!rendezvous::fits<std::int64_t>(*step) || step->get<std::int64_t>() < 0)
       return "has a value for \"step\" that is not a whole number from 0 on";
-    last_step_ = std::max(last_step_, step->get<std::int64_t>());
+    heartbeat.step = step->get<std::int64_t>();
+    last_step_ = std::max(last_step_, *heartbeat.step);
   }
+  if (const auto phase = json.find("phase"); phase != json.end()) {
+    if (!phase->is_string() || !is_phase(phase->get_ref<const std::string&>()))
+      return "has a value for \"phase\" that is not a word of at most 64 letters";
+    heartbeat.phase = phase->get<std::string>();
+  }
+  if (!heartbeat.step && !heartbeat.phase) return {};
+  peer.reports = true;
+  heard_(heartbeat);
   return {};
 }
 

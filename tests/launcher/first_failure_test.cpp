@@ -45,6 +45,34 @@ TEST_CASE("an attempt that mgpu-run could not start fails for that reason", "[ca
   CHECK(result.cause.text == "cannot listen on 127.0.0.1:0: Too many open files");
 }
 
+TEST_CASE("a rank that gave up waiting for a suspended one is not the cause", "[causes]") {
+  const auto suspended = GENERATE(true, false);
+  AttemptResult result = attempt({.code = 1});
+  FailureTraces traces{.stderr_tail = "mgpu-train: all-reduce did not finish within 3 s\n"};
+  if (suspended) traces.suspended = {0};
+  describe_first_failure(result, 1, traces);
+  CHECK(result.first_failure->rank == (suspended ? 4 : 5));
+  CHECK(result.cause.kind == (suspended ? Cause::Kind::hang : Cause::Kind::exit_status));
+  if (suspended)
+    CHECK(result.cause.text ==
+          "hang: rank 4 was suspended by a signal or a debugger; rank 5 gave up waiting: exited "
+          "with status 1: mgpu-train: all-reduce did not finish within 3 s");
+}
+
+TEST_CASE("a failure of another kind is not blamed on a suspended rank", "[causes]") {
+  AttemptResult result = attempt({.code = 1});
+  describe_first_failure(result, 1, {.stderr_tail = kTraceback, .suspended = {0}});
+  CHECK(result.first_failure->rank == 5);
+  CHECK(result.cause.kind == Cause::Kind::python_exception);
+}
+
+TEST_CASE("the cause of an attempt that hung is the hang", "[causes]") {
+  AttemptResult result = attempt({.signal = SIGKILL});
+  describe_first_failure(result, 1, {.hang = Hang{.rank = 5, .like = {5}}});
+  CHECK(result.first_failure->rank == 5);
+  CHECK(result.cause.kind == Cause::Kind::hang);
+}
+
 TEST_CASE("the memory that a killed rank used is part of the cause", "[causes]") {
   AttemptResult result = attempt({.signal = SIGKILL});
   describe_first_failure(result, 1, {.memory = {.oom_kills = 1}});

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,35 @@ TEST_CASE("a rank that requests it receives an abort request", "[worker_socket]"
   CHECK(launcher.notes.empty());
 }
 
+TEST_CASE("steps and phases are heartbeats until the connection closes", "[worker_socket]") {
+  Launcher launcher;
+  std::vector<std::string> heard;
+  launcher.socket.on_heartbeat(
+      [&](const mgpu::launcher::Heartbeat& beat) {
+        heard.push_back(
+            fmt::format("{}: {} {}", beat.rank, beat.step.value_or(-1), beat.phase.value_or("-")));
+      },
+      [&](int rank) { heard.push_back(fmt::format("{} silent", rank)); });
+  {
+    Program listener(launcher.socket.address());
+    listener.send("{\"rank\": 5, \"aborts\": true}\n");
+    std::optional<Program> first(launcher.socket.address());
+    Program second(launcher.socket.address());
+    first->send("{\"rank\": 5, \"phase\": \"loading\"}\n{\"step\": 3}\n");
+    launcher.run();
+    second.send("{\"rank\": 5, \"step\": 4, \"phase\": \"checkpoint\"}\n");
+    launcher.run();
+    first.reset();
+    launcher.run();
+    CHECK(heard == std::vector<std::string>{"5: -1 loading", "5: 3 -", "5: 4 checkpoint"});
+    second.send("not JSON\n");
+    launcher.run();
+    CHECK(heard.back() == "5 silent");
+  }
+  launcher.run();
+  CHECK(heard.size() == 4);
+}
+
 TEST_CASE("a request just before the failure of a peer counts", "[worker_socket]") {
   Launcher launcher;
   Program five(launcher.socket.address());
@@ -126,6 +156,12 @@ TEST_CASE("a sender that breaks the rules is no longer heard, and named once", "
       {"{\"rank\": 99999999999999999999}\n", "names a rank that is not on this node"},
       {"{\"rank\": \"5\"}\n", "names a rank that is not on this node"},
       {"{\"rank\": 5, \"aborts\": 1}\n", "has a value for \"aborts\" that is not true or false"},
+      {"{\"rank\": 5, \"phase\": 1}\n",
+       "has a value for \"phase\" that is not a word of at most 64 letters"},
+      {"{\"rank\": 5, \"phase\": \"two words\"}\n",
+       "has a value for \"phase\" that is not a word of at most 64 letters"},
+      {"{\"rank\": 5, \"phase\": \"" + std::string(65, 'a') + "\"}\n",
+       "has a value for \"phase\" that is not a word of at most 64 letters"},
       {"{\"rank\": 5, \"step\": -1}\n",
        "has a value for \"step\" that is not a whole number from 0 on"},
       {"{\"rank\": 5, \"step\": 1.5}\n",
