@@ -47,20 +47,6 @@ std::string_view line_around(std::string_view text, size_t at) {
   return first_line(text.substr(begin == std::string_view::npos ? 0 : begin + 1));
 }
 
-std::string memory_numbers(const MemoryFacts& memory) {
-  std::string text;
-  const auto add = [&](std::string_view what, std::uint64_t bytes) {
-    if (bytes == 0) return;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, size_text(bytes));
-  };
-  add("this rank used up to", memory.rank_peak_bytes);
-  // Without an OOM kill the cgroup may be shared, and its peak may come from another program.
-  if (memory.oom_kills != 0) add("the cgroup up to", memory.peak_bytes);
-  if (memory.limit_bytes != 0) text += fmt::format(" of {}", size_text(memory.limit_bytes));
-  if (memory.limit_bytes == 0) add("the machine has", memory.host_bytes);
-  return text;
-}
-
 std::string_view gpu_oom_line(std::string_view text) {
   for (const auto needle : kGpuOom)
     if (const size_t at = text.rfind(needle); at != std::string_view::npos)
@@ -77,11 +63,26 @@ std::string_view gpu_error_line(std::string_view text) {
   return {};
 }
 
+constexpr const char* kUseLessHostMemory =
+    "use less host memory (fewer data-loader workers or ranks, smaller batches) or raise the "
+    "memory "
+    "limit";
+
+Cause over_limit(const MemoryFacts& memory) {
+  return {Cause::Kind::host_oom,
+          fmt::format("host out of memory: this rank and its children held {}, more than "
+                      "--worker-memory {}, so mgpu-run killed them; {}",
+                      size_text(memory.killed_at_bytes), size_text(memory.rank_limit_bytes),
+                      memory_numbers(memory)),
+          kUseLessHostMemory};
+}
+
 // `victim` is the process that the kernel killed, if it killed one.
 Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
   const auto& memory = evidence.memory;
   const auto numbers = memory_numbers(memory);
   Cause cause;
+  if (memory.killed_at_bytes != 0) return over_limit(memory);
   if (memory.oom_kills > 0) {
     cause.kind = Cause::Kind::host_oom;
     cause.text =
@@ -95,9 +96,7 @@ Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
         "run out of memory, see `dmesg`{}{}",
         numbers.empty() ? "" : "; ", numbers);
   }
-  cause.advice =
-      "use less host memory (fewer data-loader workers or ranks, smaller batches) or raise the "
-      "memory limit";
+  cause.advice = kUseLessHostMemory;
   return cause;
 }
 
@@ -167,11 +166,6 @@ Cause from_rank_output(const FailureEvidence& evidence) {
 }
 
 }  // namespace
-
-std::string size_text(std::uint64_t bytes) {
-  const double mib = double(bytes) / (1024 * 1024);
-  return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
-}
 
 std::string_view name_of(Cause::Kind kind) {
   switch (kind) {
