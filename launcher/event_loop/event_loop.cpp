@@ -42,8 +42,9 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
     : options_(options),
       plan_(std::move(plan)),
       containment_(
-          plan_.placement.nproc, [this](pid_t pid) { return ranks_.owns(pid); }, argv),
-      memory_(containment_.our_cgroups(), containment_.cgroup()),
+          plan_.placement.nproc, [this](pid_t pid) { return ranks_.owns(pid); },
+          options.worker_memory, argv),
+      memory_(containment_.our_cgroups(), containment_.cgroup(), &containment_.rank_cgroups()),
       logs_(options.log_dir, options.rdzv_id),
       output_(io_, options, plan_.placement.nproc),
       journal_(
@@ -260,8 +261,10 @@ void EventLoop::carry_out(const StartRanks& action) {
   worker_socket_.begin_attempt(plan_.placement.base_rank, ranks_.size());
   progress_.begin_attempt(plan_.placement.nodes > 1);
   ranks_.start_in(containment_.begin_attempt());
-  memory_.begin_attempt();
+  memory_.begin_attempt(ranks_.size());
   kernel_log_.begin_attempt();
+  if (action.attempt == 0 && options_.worker_memory != 0 && !containment_.rank_cgroups().limited())
+    journal_.note("--worker-memory is not enforced: no memory cgroup can be created here");
   if (!session_) {
     rendezvous_endpoint_.begin_attempt();
     attempt_.number = action.attempt;
@@ -474,7 +477,7 @@ void EventLoop::assess_first_failure(std::function<void()> then) {
   const int failed = supervisor_.first_failed();
   FailureTraces traces{.log_dir = log_dir_of(failed),
                        .stderr_tail = output_.stderr_tail(failed),
-                       .memory = memory_.facts(),
+                       .memory = memory_.facts(failed),
                        .python = plan_.command.python,
                        .start_problem = start_problem_,
                        .gpu_fault = kernel_log_.gpu_fault(),

@@ -46,20 +46,6 @@ std::string_view advice_for(Cause::Kind kind) {
   }
 }
 
-std::string memory_numbers(const MemoryFacts& memory) {
-  std::string text;
-  const auto add = [&](std::string_view what, std::uint64_t bytes) {
-    if (bytes == 0) return;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, size_text(bytes));
-  };
-  add("this rank used up to", memory.rank_peak_bytes);
-  // Without an OOM kill the cgroup may be shared, and its peak may come from another program.
-  if (memory.oom_kills != 0) add("the cgroup up to", memory.peak_bytes);
-  if (memory.limit_bytes != 0) text += fmt::format(" of {}", size_text(memory.limit_bytes));
-  if (memory.limit_bytes == 0) add("the machine has", memory.host_bytes);
-  return text;
-}
-
 // Whether nothing speaks for an OOM kill: the kernel has counted none, and neither the rank nor its
 // cgroup came near the limit.
 bool had_enough_memory(const MemoryFacts& memory) {
@@ -70,11 +56,21 @@ bool had_enough_memory(const MemoryFacts& memory) {
          memory.rank_peak_bytes < limit / 2;
 }
 
+Cause over_limit(const MemoryFacts& memory) {
+  return {Cause::Kind::host_oom,
+          fmt::format("host out of memory: this rank and its children held {}, more than "
+                      "--worker-memory {}, so mgpu-run killed them; {}",
+                      size_text(memory.killed_at_bytes), size_text(memory.rank_limit_bytes),
+                      memory_numbers(memory)),
+          std::string(advice_for(Cause::Kind::host_oom))};
+}
+
 // `victim` is the process that the kernel killed, if it killed one.
 Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
   const auto& memory = evidence.memory;
   const auto numbers = memory_numbers(memory);
   Cause cause;
+  if (memory.killed_at_bytes != 0) return over_limit(memory);
   if (memory.oom_kills > 0) {
     cause.kind = Cause::Kind::host_oom;
     cause.text =
@@ -227,11 +223,6 @@ Cause from_rank_output(const FailureEvidence& evidence) {
 }
 
 }  // namespace
-
-std::string size_text(std::uint64_t bytes) {
-  const double mib = double(bytes) / (1024 * 1024);
-  return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
-}
 
 namespace {
 

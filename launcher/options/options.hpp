@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -120,6 +121,7 @@ struct Options {
   std::optional<Milliseconds> hang_timeout;
   std::vector<int> signals_to_handle;  // never empty after parsing
   bool signal_group = false;
+  std::uint64_t worker_memory = 0;  // host memory of a rank in bytes; 0: no limit
 
   // Output.
   std::optional<std::string> log_dir;  // unset: a temporary folder; /dev/null: none

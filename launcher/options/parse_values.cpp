@@ -116,6 +116,25 @@ Milliseconds parse_seconds_from(const std::string& text, double least) {
   return Milliseconds(std::llround(seconds * 1000));
 }
 
+std::uint64_t parse_size(const std::string& text) {
+  constexpr double kLeast = 1 << 20, kMost = 1ull << 60;
+  const auto word = trimmed(text);
+  double number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  std::string_view unit = trimmed({end, static_cast<size_t>(word.data() + word.size() - end)});
+  double factor = 0;
+  if (unit.size() > 1 && (unit.back() | 0x20) == 'b') unit.remove_suffix(1);
+  if (unit.size() > 1 && (unit.back() | 0x20) == 'i') unit.remove_suffix(1);
+  constexpr std::string_view kUnits = "KMGT";
+  if (unit.size() == 1)
+    if (const auto at = kUnits.find(static_cast<char>(unit[0] & ~0x20)); at != kUnits.npos)
+      factor = std::pow(1024.0, double(at + 1));
+  const double bytes = number * factor;
+  if (error != std::errc() || !(bytes >= kLeast && bytes <= kMost))
+    throw UsageError("need a number with a unit, K, M, G or T, and at least 1M: for example 60G");
+  return static_cast<std::uint64_t>(bytes);
+}
+
 std::string parse_text(const std::string& text) {
   if (text.empty()) throw UsageError("need a value that is not empty");
   return text;

@@ -51,6 +51,8 @@ std::optional<std::string> RankGroup::start(const RankSpec& spec, const std::str
   clear(spec.local_rank);
   *exec_error = 0;
   try {
+    const auto rank = static_cast<std::size_t>(spec.local_rank);
+    const auto cgroup = rank < cgroups_.size() ? cgroups_[rank] : CgroupEntry{};
     auto ends = output_.open_rank(spec.local_rank, prefix, spec.log_dir);
     ChildSetup setup{.argv = spec.argv,
                      .envp = environment_of(spec, environ),
@@ -58,9 +60,10 @@ std::optional<std::string> RankGroup::start(const RankSpec& spec, const std::str
                      .stdin_fd = spec.rank == 0 && !settings_.own_stdin ? -1 : null_.get(),
                      .stdout_fd = ends.out.get(),
                      .stderr_fd = ends.err.get(),
-                     .cgroup_fd = cgroup_fd_,
+                     .cgroup_fd = cgroup.folder,
                      .exec_error = exec_error};
-    auto child = spawn(std::move(setup), settings_.inherited, BindingMask(spec.binding));
+    auto child =
+        spawn(std::move(setup), settings_.inherited, BindingMask(spec.binding), cgroup.procs);
     worker(spec.local_rank) = std::make_unique<Worker>(io_, std::move(child), exec_error);
   } catch (const std::exception& problem) {
     return problem.what();

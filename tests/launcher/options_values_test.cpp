@@ -41,6 +41,15 @@ TEST_CASE("seconds are decimal and limited", "[options]") {
   CHECK_THROWS_WITH(parse_seconds(bad), "need seconds from 0 to 31622400, for example 30 or 2.5");
 }
 
+TEST_CASE("a size needs a unit", "[options]") {
+  CHECK(parse_size("60G") == 60ull << 30);
+  CHECK(parse_size("60 GiB") == 60ull << 30);
+  CHECK(parse_size("1.5tb") == 3ull << 39);
+  CHECK(parse_size("512mib") == 512ull << 20);
+  const auto bad = GENERATE("60", "", "G", "-5G", "0G", "1K", "nanG", "1e30T", "60X", "6 0G");
+  CHECK_THROWS_WITH(parse_size(bad), Catch::Matchers::Contains("need a number with a unit"));
+}
+
 TEST_CASE("signals are given by name", "[options]") {
   CHECK(parse_signals("SIGTERM, int,Hup") == std::vector{SIGTERM, SIGINT, SIGHUP});
   CHECK(parse_signals("TERM,SIGTERM") == std::vector{SIGTERM});
