@@ -125,11 +125,6 @@ int main(int argc, char** argv) {
     for (const auto& line : e.lines()) fprintf(stderr, "mgpu-train: %s\n", line.c_str());
     return exit_status::kUsage;
   } catch (const std::exception& e) {
-    // LibTorch appends a stack trace to its messages.
-    const std::string text = e.what();
-    train::write_failure_report(text.substr(0, text.find("\nException raised from")));
-    // No destructors: connections break at once, so that other ranks do not wait for this one.
-    std::fflush(nullptr);
-    _Exit(exit_status::kFailure);
+    train::fail(e.what());
   }
 }

@@ -167,6 +167,21 @@ void Saver::write_metadata(const std::string& folder) const {
           : model::generation_config_text(model));
 }
 
+// Writes this rank's part of the training state. If rank 0 has given up the checkpoint and removed
+// its folder, the cause is rank 0's error and not the missing folder: this rank lets rank 0 fail
+// first.
+FileRecord Saver::write_own_state(const std::string& folder) const {
+  auto& comm = learner_.comm();
+  try {
+    return write_training_state(folder, learner_.shards(), learner_.optimizer(), comm.rank(),
+                                comm.world());
+  } catch (const std::exception&) {
+    if (comm.rank() != 0 && !fs::exists(folder))
+      comm.barrier("wait for rank 0, which has given up the checkpoint");
+    throw;
+  }
+}
+
 std::string Saver::save(const Progress& progress) {
   auto& comm = learner_.comm();
   const bool first = comm.rank() == 0;
@@ -177,8 +192,7 @@ std::string Saver::save(const Progress& progress) {
   const auto folder = share_text(first ? draft->path() : "");
   auto records = write_model(folder);
   if (!config_.save_only_model) {
-    const auto states = gather(write_training_state(folder, learner_.shards(), learner_.optimizer(),
-                                                    comm.rank(), comm.world()));
+    const auto states = gather(write_own_state(folder));
     records.insert(records.end(), states.begin(), states.end());
     for (const auto& write : write_parts_) {
       const auto own = write(folder);

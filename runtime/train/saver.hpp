@@ -66,6 +66,7 @@ class Saver {
   checkpoint::FinalModelDraft::Replaced replaced_models() const;
   std::string share_text(const std::string& text) const;
   std::vector<checkpoint::FileRecord> gather(const checkpoint::FileRecord& own) const;
+  checkpoint::FileRecord write_own_state(const std::string& folder) const;
 
   const TrainConfig& config_;
   const ModelSource& source_;
