@@ -10,14 +10,14 @@
 namespace mgpu::launcher {
 namespace {
 
+// The names of kinds must not reach the files that are compiled together with this one.
+namespace table {
+
 using enum FailureKind;
 using enum Signature::Where;
 
 constexpr bool kCascade = true;
 constexpr bool kCertain = true;
-
-// Lines of output that are searched. Earlier ones are about problems that the program survived.
-constexpr std::size_t kLinesOfOutput = 60;
 
 // clang-format off
 constexpr std::array kSignatures = {
@@ -185,6 +185,16 @@ constexpr std::array kSignatures = {
 };
 // clang-format on
 
+constexpr Signature kXid{"xid", gpu_error, message, "Xid ("};
+
+}  // namespace table
+
+using table::kSignatures;
+using table::kXid;
+
+// Lines of output that are searched. Earlier ones are about problems that the program survived.
+constexpr std::size_t kLinesOfOutput = 60;
+
 std::string_view line_with(std::string_view text, std::string_view words) {
   const auto at = text.rfind(words);
   const auto begin = text.rfind('\n', at);
@@ -198,8 +208,6 @@ bool contains(std::string_view text, std::string_view words) {
 bool is_in(const Signature& signature, std::string_view text) {
   return contains(text, signature.words) && contains(text, signature.also);
 }
-
-constexpr Signature kXid{"xid", gpu_error, message, "Xid ("};
 
 std::optional<SignatureMatch> xid_in(const std::vector<std::string_view>& lines) {
   const auto found = std::ranges::find_if(lines, reports_gpu_fault);
@@ -254,7 +262,7 @@ std::optional<SignatureMatch> match_output(std::string_view output) {
 
 std::string_view gpu_oom_before(std::string_view text, std::size_t exception) {
   for (const auto& signature : kSignatures) {
-    if (signature.kind != gpu_oom) break;
+    if (signature.kind != FailureKind::gpu_oom) break;
     const auto at = text.rfind(signature.words);
     if (at == std::string_view::npos) continue;
     const auto chained = text.find("above exception", at);
