@@ -130,6 +130,23 @@ class DividedMicroBatches(LimitedMemoryTest):
         self.assertNotIn("divided", run.notes)
 
 
+class GrpoUpdates(LimitedMemoryTest):
+    large_step = 1
+
+    def limited(self, limits="", nproc=2, **keys):
+        rewards = {"letters": {"regex": "[a-z]{2}", "otherwise": -0.5}, "digits": {"regex": "[0-9]"}}
+        write_rows(self.data, [{"prompt": f"{n}+{n * 7 % 10}="} for n in range(24)])
+        grpo = {"task": "grpo", "reward_funcs": list(rewards), "reward_rules": rewards,
+                "num_generations": 24, "global_batch_size": 24, "max_completion_length": 96,
+                "per_device_train_batch_size": 24 // nproc, "max_steps": 2, "max_length": None}
+        return super().limited(limits, nproc, **{**grpo, **keys})
+
+    def test_a_rank_divides_its_micro_batches_and_the_losses_are_the_same(self):
+        for stage in (0, 3):
+            with self.subTest(stage=stage):
+                self.assert_divides(1, zero_stage=stage)
+
+
 class RestartedAttempts(TrainerTest):
     def failing(self, ooms, nproc=1, out=None, **keys):
         """The first attempts end with a message of CUDA, the next one trains."""
