@@ -33,8 +33,8 @@ std::size_t halvings(const std::vector<OomRemedy>& remedies);
 // `count` remedies have changed.
 std::string changes_of(const std::vector<OomRemedy>& remedies, std::size_t count);
 
-// The error of a job whose remedies are used up: what was tried, and changes of the recipe that need
-// less memory. The request has the settings without remedies.
+// The error of a job whose remedies are used up: what was tried, and changes of the recipe that
+// need less memory. The request has the settings without remedies.
 std::string no_remedy_left(const PlanRequest& request, const std::vector<OomRemedy>& remedies);
 
 }  // namespace mgpu::train
