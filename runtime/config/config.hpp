@@ -18,7 +18,7 @@ enum class Aggregation { weighted, mean, median, sum };
 enum class Sharding { uniform, weighted, adaptive };
 enum class BadRow { error, skip };
 enum class NonFinite { skip, stop };
-enum class OutOfMemory { shrink, restart };
+enum class OutOfMemory { shrink, restart, fail };
 
 // One source of rows. Its rows are used `weight` times per epoch (2: twice).
 struct DataSource {

@@ -128,13 +128,19 @@ void GrpoTrainer::update(const Deal& deal) {
     return mix_seed({config_.seed, static_cast<std::uint64_t>(progress_.step),
                      static_cast<std::uint64_t>(comm_->rank()), number});
   };
+  std::function<void(const train::StepOutcome&)> divide;
+  if (train::may_divide_micro_batches(config_))
+    divide = [this](const train::StepOutcome& of_skipped_step) {
+      divide_micro_batches(of_skipped_step, progress_.step + 1);
+    };
   auto [outcome, metrics] = update_->step({.step = progress_.step,
                                            .deal = deal,
                                            .prompts = prompts_->training(),
                                            .loss = loss,
                                            .learning_rate = rate,
                                            .requests = take_requests(),
-                                           .dropout_seed = dropout_seed});
+                                           .dropout_seed = dropout_seed,
+                                           .divide_micro_batches = divide});
   own_requests_ = {};
   stop_requested_ = stop_requested_ || outcome.stop_requested;
   save_requested_ = save_requested_ || outcome.save_requested;

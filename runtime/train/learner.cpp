@@ -83,8 +83,8 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
     record.add(StepRecord::kEntropy, sums.entropy);
   };
   const auto divisible = [&](std::size_t number) { return batch_of(number).starts.size() > 2; };
-  return step({batches.micro_batches.size() * pieces, run_piece, divisible}, learning_rate,
-              requests);
+  return step(MicroBatches{batches.micro_batches.size() * pieces, run_piece, divisible},
+              learning_rate, requests);
 }
 
 StepRecord Learner::step(const MicroBatches& micro_batches, double learning_rate,

@@ -44,6 +44,16 @@ struct Requests {
   bool save = false, stop = false;
 };
 
+// The micro-batches of a step on this rank.
+struct MicroBatches {
+  std::size_t count = 0;
+  // Does forward and backward of the micro-batch with this number, and adds its measurements to the
+  // record.
+  std::function<void(std::size_t number, StepRecord& record)> run;
+  // Whether it can be divided further. Empty: a micro-batch that does not fit ends the run.
+  std::function<bool(std::size_t number)> divisible;
+};
+
 // Trains one model on all ranks of a job: it owns the weights (Shards), the arithmetic
 // (Transformer) and the optimizer, and takes one optimizer step at a time. Every rank makes
 // the same calls in the same order.
@@ -73,14 +83,10 @@ class Learner {
   void divide_micro_batches(const StepOutcome& outcome);
   std::size_t pieces() const { return options_.pieces; }
 
-  // The same step with a loss of the caller's own: run_micro_batch does forward and backward of the
-  // micro-batch with this number, with the loss times loss_scale(), and adds its measurements to
-  // the record.
-  using RunMicroBatch = std::function<void(std::size_t number, StepRecord& record)>;
-  StepRecord step(std::size_t micro_batches, const RunMicroBatch& run_micro_batch,
-                  double learning_rate, const Requests& requests) {
-    return step({micro_batches, run_micro_batch, {}}, learning_rate, requests);
-  }
+  // The same step with a loss of the caller's own. A micro-batch's loss is to be multiplied by
+  // loss_scale().
+  StepRecord step(const MicroBatches& micro_batches, double learning_rate,
+                  const Requests& requests);
 
   // The factor of the loss in the next step; 1 without loss scaling.
   double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }
@@ -102,11 +108,6 @@ class Learner {
   const LearnerOptions& options() const { return options_; }
 
  private:
-  struct MicroBatches {
-    std::size_t count = 0;
-    RunMicroBatch run;
-    std::function<bool(std::size_t number)> divisible;  // empty: memory must suffice
-  };
   // Why this rank could not compute a micro-batch.
   struct Lack {
     std::string message;
@@ -114,8 +115,6 @@ class Learner {
   };
 
   double token_factor(const data::StepBatches& batches) const;
-  StepRecord step(const MicroBatches& micro_batches, double learning_rate,
-                  const Requests& requests);
   void run(const MicroBatches& micro_batches, std::size_t number, StepRecord& record);
   void complete_collectives(const MicroBatches& micro_batches, std::size_t number);
   void finish_step(StepRecord& record, double learning_rate);

@@ -209,6 +209,7 @@ void Session::decide_memory_options() {
         request.gpu_bytes > 0 ? choose_recompute(request) : Recompute::no;
   }
   request.config.gradient_checkpointing = config_.gradient_checkpointing;
+  use_oom_remedies(request);
   if (request.gpu_bytes > 0)
     planned_bytes_ = estimate_memory(request.model, request.config, request.ranks).allocated();
   if (const auto lack = refuses_too_large_ ? memory_error(request) : std::nullopt)
@@ -240,6 +241,7 @@ void Session::build() {
   options.seed = config_.seed;
   options.pin_memory = config_.dataloader_pin_memory;
   options.survives_out_of_memory = config_.oom == OutOfMemory::shrink;
+  options.pieces = static_cast<std::size_t>(oom_.pieces);
   options.times_device = config_.batch_sharding == Sharding::adaptive;
   learner_ = start_times_.measure("memory", [&] {
     return std::make_unique<Learner>(
@@ -422,6 +424,9 @@ void Session::save_now() {
   const StepReports::Phase phase(step_reports_, "checkpoint");
   progress_.updates = learner_->optimizer().steps_taken();
   progress_.loss_scale = learner_->loss_scale_state();
+  oom_.pieces = static_cast<std::int64_t>(learner_->pieces());
+  progress_.oom.reset();
+  if (oom_.remedies > 0 || oom_.pieces > 1) progress_.oom = oom_;
   progress_.log_history = nlohmann::json::parse(reporter_->log_history());
   last_checkpoint_ = saver_->save(progress_);
   last_saved_ = progress_.step;

@@ -11,6 +11,7 @@
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
 #include "runtime/config/config.hpp"
+#include "runtime/config/planning/oom_remedies.hpp"
 #include "runtime/model/flops.hpp"
 #include "runtime/train/adapter.hpp"
 #include "runtime/train/launcher_link.hpp"
@@ -72,6 +73,10 @@ class Session {
   // collective.
   void begin_report(const std::string& checkpoint);
 
+  // Learner::divide_micro_batches after a step of this outcome, with a note. If it cannot divide
+  // further, a restart uses another remedy.
+  void divide_micro_batches(const StepOutcome& outcome, std::int64_t step);
+
   // Reports an interval of steps, or the end of training, and updates training_status.json.
   void report_interval(const Interval& interval);
   void report_end(const Interval& whole_run);
@@ -110,6 +115,8 @@ class Session {
   std::int64_t gpu_bytes_ = 0;           // of the smallest GPU of all ranks; 0: no GPUs
   std::int64_t planned_length_ = 0;      // tokens of the longest sequence; 0: max_length
   bool refuses_too_large_ = false;       // build() throws RecipeError if the job does not fit
+  OomState oom_;                         // of this attempt
+  std::vector<OomRemedy> remedies_;      // that this run may use
   std::int64_t planned_bytes_ = 0;       // estimate for the fullest GPU
   std::vector<std::int64_t> rank_gpus_;  // see Reporter::Facts
   std::vector<RankPlace> places_;        // of all ranks; set by begin_report()
@@ -133,6 +140,9 @@ class Session {
  private:
   void load_base_weights();
   void create_optimizer();
+  void use_oom_remedies(PlanRequest& request);
+  OomState remembered_oom() const;
+  void record_indivisible() const;
   void decide_four_bit();
   void save_new_token_rows();
   void write_status(const char* state);

@@ -1,7 +1,6 @@
 #include "runtime/train/trainer.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -115,15 +114,7 @@ void Trainer::save() {
 
 StepOutcome Trainer::repeat_until_it_fits(InFlight& step, StepOutcome outcome) {
   while (!outcome.out_of_memory.empty()) {
-    learner_->divide_micro_batches(outcome);
-    reporter_->note(fmt::format(
-        "step {}: {} out of memory; each micro-batch is now divided into {} (the step is repeated "
-        "and has the same result, up to rounding)",
-        step.batches.step + 1,
-        outcome.out_of_memory.size() == 1
-            ? fmt::format("rank {} ran", outcome.out_of_memory[0])
-            : fmt::format("ranks {} ran", fmt::join(outcome.out_of_memory, ", ")),
-        learner_->pieces()));
+    divide_micro_batches(outcome, step.batches.step + 1);
     step.record = learner_->step(step.batches, step.rate, step.requests);
     outcome = step.record.outcome(step.batches.step);
   }

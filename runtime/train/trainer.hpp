@@ -66,6 +66,7 @@ class Trainer : public Session {
  private:
   void train_tokenizer();
   void plan_step_batch();
+  void adopt_micro_batch();
   void plan_memory();
   void open_data();
   void plan_steps();

@@ -40,6 +40,7 @@ void Trainer::setup() {
   plan_step_batch();
   plan_memory();
   build();
+  adopt_micro_batch();
   plan_steps();
   load_or_resume();
   start_times_.measure("first batch", [&] { start_loader(); });
@@ -47,18 +48,17 @@ void Trainer::setup() {
   comm_->barrier("barrier before training");
 }
 
-// With oom: shrink, after each restart because of an out-of-memory error: halves the per-device
-// batch and takes more micro-batches. The step's result stays the same.
 void Trainer::plan_step_batch() {
   batch_ = plan_batch(config_, comm_->world());
   global_batch_ = batch_.global();
-  const int ooms = config_.oom == OutOfMemory::shrink ? contract_.oom_count : 0;
-  for (int i = 0; i < ooms && batch_.per_device > 1; ++i) {
-    batch_.per_device = (batch_.per_device + 1) / 2;
-    const auto at_once = batch_.per_device * batch_.ranks;
-    batch_.accumulation = (global_batch_ + at_once - 1) / at_once;
-  }
-  config_.per_device_train_batch_size = batch_.per_device;
+}
+
+// After a lack of memory, build() has chosen smaller micro-batches for the same step.
+void Trainer::adopt_micro_batch() {
+  if (config_.per_device_train_batch_size == batch_.per_device) return;
+  batch_.per_device = config_.per_device_train_batch_size;
+  const auto at_once = batch_.per_device * batch_.ranks;
+  batch_.accumulation = (global_batch_ + at_once - 1) / at_once;
 }
 
 // The plan of memory is for the longest row that there is; with packing, bins are full.
