@@ -125,7 +125,7 @@ class Cycle:
         progress = self.job.progress
         new = progress.lives[lives:]
         self.row["lives"] = len(new)
-        self.row["lost_steps"] = max([0, *(saved - life.began_at for life in new)])
+        self.row["lost_steps"] = max([0, *(saved - life.began_at for life in new if life.steps)])
         self.row["changed_losses"] = len(progress.changed) - changed
         self.row["missing_steps"] = len(progress.missing) - missing
         if hasattr(self.fault, "lines_lost"):
