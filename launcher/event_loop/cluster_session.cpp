@@ -211,6 +211,8 @@ rendezvous::NodeEnded node_ended(int round, const AttemptResult& attempt, bool s
   if (attempt.first_failure) {
     end.outcome = Outcome::failed;
     end.cause = name_of(attempt.cause.kind);
+    end.text = attempt.cause.text;
+    end.certain = attempt.cause.certain;
     end.rank = attempt.first_failure->rank;
     end.status = attempt.first_failure->report.shell_status();
     end.lasted = Nanoseconds(attempt.first_failure->after_start).count();

@@ -415,10 +415,11 @@ void EventLoop::carry_out(const AssessFailure&) {
 
 void EventLoop::decide_restart_here() {
   const auto& end = journal_.attempt();
-  if (counts_as_oom(end.cause.kind)) ++attempt_.oom_count;
   auto decision =
-      decide_restart(journal_.failed_attempts(),
-                     {options_.max_restarts, options_.retry_delay, options_.restarts_renewed});
+      decide_restart(journal_.failed_attempts(), {options_.max_restarts, options_.retry_delay,
+                                                  options_.restarts_renewed, options_.on_failure});
+  if (decision.policy == FailurePolicy::restart_changed) ++attempt_.oom_count;
+  journal_.attempt().policy = name_of(decision.policy);
   journal_.set_remark(decision.why);
   if (decision.restart && !supervisor_.stop_signal())
     journal_.note(restart_line(end, journal_.job(), decision.counted));

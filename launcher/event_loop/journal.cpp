@@ -67,7 +67,7 @@ std::vector<FailedAttempt> Journal::failed_attempts() const {
       failed.push_back(
           {attempt.cause.kind,
            std::chrono::duration_cast<Milliseconds>(attempt.first_failure->after_start),
-           attempt.last_step});
+           attempt.last_step, false, attempt.cause.certain, attempt.cause.text});
   return failed;
 }
 

@@ -37,6 +37,17 @@ std::string quoted_tail(std::string_view text) {
   return out;
 }
 
+// The kind, the text that decided unless the cause contains it, and what was done about it.
+std::string kind_line(const AttemptResult& attempt) {
+  const Cause& cause = attempt.cause;
+  std::string line = fmt::format("    kind    {}", name_of(cause.kind));
+  if (!cause.evidence.empty() && cause.text.find(cause.evidence) == std::string::npos)
+    line += fmt::format(", by \"{}\"", cause.evidence);
+  if (cause.cascade) line += ", a consequence of another failure";
+  if (!attempt.policy.empty()) line += fmt::format("; policy {}", attempt.policy);
+  return line + "\n";
+}
+
 std::string first_failure_lines(const AttemptResult& attempt, const JobResult& job) {
   const RankResult& first = *attempt.first_failure;
   std::string out =
@@ -48,6 +59,7 @@ std::string first_failure_lines(const AttemptResult& attempt, const JobResult& j
                      seconds(first.after_start), attempt.started_at);
   out += fmt::format("    cause   {}\n", attempt.cause.text);
   if (!attempt.cause.advice.empty()) out += fmt::format("    advice  {}\n", attempt.cause.advice);
+  out += kind_line(attempt);
   if (!attempt.log_dir.empty()) out += fmt::format("    logs    {}\n", attempt.log_dir);
   if (attempt.error_file && !attempt.error_file->callstack.empty() && attempt.stderr_tail.empty())
     out += "  its error file:\n" + quoted_tail(attempt.error_file->callstack);
@@ -104,7 +116,11 @@ json as_json(const AttemptResult& attempt) {
   object["first_failure"] = as_json(*attempt.first_failure);
   object["cause"] = {{"kind", std::string(name_of(attempt.cause.kind))},
                      {"text", attempt.cause.text},
-                     {"advice", attempt.cause.advice}};
+                     {"advice", attempt.cause.advice},
+                     {"signature", attempt.cause.signature},
+                     {"evidence", attempt.cause.evidence},
+                     {"role", attempt.cause.cascade ? "cascade" : "root"}};
+  object["policy"] = attempt.policy;
   object["log_dir"] = attempt.log_dir;
   object["stderr_tail"] = attempt.stderr_tail;
   if (attempt.error_file)

@@ -39,6 +39,7 @@ struct AttemptResult {
   // none.
   std::string node_change;
   std::int64_t last_step = -1;  // that a rank reported; -1: none
+  std::string policy = {};      // the name of the one that applied to the failure; empty: none
 };
 
 struct JobResult {

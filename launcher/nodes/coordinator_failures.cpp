@@ -41,8 +41,8 @@ Decision Coordinator::decide(const NodeEnded& failure) {
   history_.push_back({kind,
                       std::chrono::duration_cast<std::chrono::milliseconds>(
                           std::chrono::nanoseconds(failure.lasted)),
-                      round_.last_step()});
-  if (counts_as_oom(kind)) ++counts_.oom_count;
+                      round_.last_step(), false, failure.certain, failure.text});
+  if (settings_.limits.policies.of(kind) == FailurePolicy::restart_changed) ++counts_.oom_count;
   // Every failure so far led to a restart; some may have happened under an earlier leader.
   // Whether those counted is not known if progress renews restarts.
   const int before = settings_.limits.renewed_by_progress

@@ -267,6 +267,7 @@ void Leader::carry_out(const RoundEnded& over) {
   AttemptResult attempt = merge_results(over);
   if (over.decision) {
     history_.remark = over.decision->why;
+    attempt.policy = name_of(over.decision->policy);
     if (over.decision->restart && attempt.first_failure)
       callbacks_.print_line(restart_line(attempt, history_, over.decision->counted));
   }

@@ -10,7 +10,7 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr std::size_t kHelpColumn = 33;
-constexpr std::size_t kHelpWidth = 92;
+constexpr std::size_t kHelpWidth = 100;
 
 constexpr const char* kHead =
     R"(Start one process per GPU, supervise all of them, and leave no orphan processes.

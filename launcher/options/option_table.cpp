@@ -62,6 +62,10 @@ void add_set(Options& o, const std::string& value) {
   o.set.push_back(value);
 }
 
+void add_on_failure(Options& o, const std::string& value) {
+  for (const auto& [kind, policy] : parse_on_failure(value)) o.on_failure.chosen[kind] = policy;
+}
+
 void set_gpus(Options& o, const std::string& value) {
   if (value == "all") {  // what accelerate writes when no GPUs are selected
     o.gpus.reset();
@@ -232,6 +236,9 @@ std::vector<OptionSpec> supervision_options() {
       {.names = {"retry-delay"}, .value = "SECONDS", .group = supervision,
        .help = "delay before the second restart, then doubled [0]",
        .set = parsed(&Options::retry_delay, parse_seconds)},
+      {.names = {"on-failure"}, .value = "KIND=POLICY", .group = supervision,
+       .help = "what follows a kind of failure, such as nan=give_up; repeatable",
+       .set = add_on_failure, .yaml = YamlForm::equals_map, .repeats = true},
       {.names = {"grace", "shutdown-timeout"}, .value = "SECONDS", .group = supervision,
        .help = "time from the stop signal to SIGKILL [30]",
        .set = parsed(&Options::grace, parse_seconds), .torchrun = "shutdown-timeout",

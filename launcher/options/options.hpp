@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/lifecycle/failure_policy.hpp"
 #include "launcher/options/scheduler.hpp"
 #include "rendezvous/base/limits.hpp"
 
@@ -114,6 +115,7 @@ struct Options {
   int max_restarts = 0;
   bool restarts_renewed = false;  // by progress: --max-restarts N/progress
   Milliseconds retry_delay{0};    // before the second and later restarts, doubled each time
+  FailurePolicies on_failure;
   Milliseconds grace{30'000};
   std::optional<Milliseconds> failure_grace;  // after the failure of another rank; unset: grace
   std::vector<int> signals_to_handle;         // never empty after parsing

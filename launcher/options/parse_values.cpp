@@ -90,6 +90,24 @@ std::pair<int, bool> parse_restarts(const std::string& text) {
       fmt::format("need a whole number from 0 to {}, or one followed by /progress", kMost));
 }
 
+std::map<FailureKind, FailurePolicy> parse_on_failure(const std::string& text) {
+  std::map<FailureKind, FailurePolicy> policies;
+  for (const auto entry : split_trimmed(text, ',')) {
+    const auto equals = entry.find('=');
+    const auto kind = kind_named(trimmed(entry.substr(0, equals)));
+    if (kind == FailureKind::none)
+      throw UsageError(fmt::format("need KIND=POLICY, where KIND is one of {}",
+                                   fmt::join(failure_kind_names(), ", ")));
+    const auto policy =
+        equals == entry.npos ? std::nullopt : policy_named(trimmed(entry.substr(equals + 1)));
+    if (!policy)
+      throw UsageError(fmt::format("need KIND=POLICY, where POLICY is one of {}",
+                                   fmt::join(policy_names(), ", ")));
+    policies[kind] = *policy;
+  }
+  return policies;
+}
+
 bool parse_bool(const std::string& text) {
   if (const auto number = whole_number(text)) return *number != 0;
   const auto word = std::string(trimmed(text));

@@ -62,6 +62,7 @@ MemoryFacts MemoryWatch::facts() const {
   MemoryFacts facts;
   const auto now = kills();
   facts.oom_kills = now > baseline_ ? now - baseline_ : 0;
+  facts.oom_kills_known = !events_file_.empty();
   if (!folder_.empty()) {
     facts.cgroup = folder_;
     facts.limit_bytes = bytes_in(limit_file_);

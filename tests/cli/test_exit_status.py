@@ -103,12 +103,31 @@ class Restarts(JobTest):
         self.assertEqual(list((folder.parent / "0").iterdir()), [])
 
     def test_a_failure_that_is_not_retryable_ends_the_job_when_it_repeats(self):
-        worker = self.script("import no_such_module_anywhere\n")
+        worker = self.script("raise ImportError('half a module')\n")
         job = self.run_job("-n", 2, "--max-restarts", 9, worker)
         self.assertEqual(job.returncode, 1)
         self.assertEqual(len(job.report["attempts"]), 2)
         self.assertEqual(job.report["attempts"][1]["cause"]["kind"], "import_error")
         self.assertIn("would not help", job.report["remark"])
+
+    def test_a_module_that_does_not_exist_ends_the_job_at_once(self):
+        worker = self.script("import no_such_module_anywhere\n")
+        job = self.run_job("-n", 2, "--max-restarts", 9, worker)
+        self.assertEqual(job.returncode, 1)
+        [attempt] = job.report["attempts"]
+        self.assertEqual((attempt["cause"]["kind"], attempt["cause"]["signature"],
+                          attempt["cause"]["role"], attempt["policy"]),
+                         ("import_error", "no_module", "root", "give_up"))
+        self.assertIn("not restarted: import_error before the first step", job.err)
+
+    def test_the_user_chooses_what_happens_after_a_kind_of_failure(self):
+        worker = self.script("import no_such_module_anywhere\n")
+        job = self.run_job("-n", 1, "--max-restarts", 3, "--on-failure", "import_error=restart", worker)
+        self.assertEqual(len(job.report["attempts"]), 4)
+        job = self.sh(1, "exit 3", "--max-restarts", 3, "--on-failure", "nan=restart",
+                      "--on-failure", "exit_status=give_up")
+        self.assertEqual(len(job.report["attempts"]), 1)
+        self.assertIn("not restarted: the policy for exit_status is give_up", job.err)
 
     def test_an_exec_failure_is_reported_and_restarted_once_only(self):
         program = self.write("broken", "#!/no/such/interpreter\n", 0o755)
@@ -130,7 +149,8 @@ class FailureReport(JobTest):
                              'import time; time.sleep(60)\n')
         job = self.run_job("-n", 2, worker)
         self.assertEqual(job.report["attempts"][0]["cause"],
-                         {"kind": "python_exception", "text": "ValueError: boom", "advice": ""})
+                         {"kind": "python_exception", "text": "ValueError: boom", "advice": "",
+                          "signature": "", "evidence": "ValueError: boom", "role": "root"})
         words = job.err[job.err.index("mgpu-run: "):]
         for expected in ("first failure: rank 1 (local rank 1", "cause   ValueError: boom",
                          "last lines of its stderr:", "| ValueError: boom", "<- first"):
@@ -175,9 +195,13 @@ class FailureReport(JobTest):
         self.assertIn("20.00 GiB", job.err)
         self.assertIn("oom count 1", job.out)
 
-    def test_an_unexplained_sigkill_is_reported_as_a_guess(self):
+    # If the kernel's counter of OOM kills can be read, it is certain that this was none.
+    def test_an_unexplained_sigkill_is_not_called_out_of_memory(self):
         job = self.sh(1, "kill -9 $$")
-        self.assertEqual(job.report["attempts"][0]["cause"]["kind"], "host_oom_guess")
+        cause = job.report["attempts"][0]["cause"]
+        counted = "the kernel counted no OOM kill" in cause["text"]
+        self.assertEqual(cause["kind"], "killed" if counted else "host_oom_guess")
+        self.assertIn("killed by SIGKILL, which mgpu-run did not send", cause["text"])
 
     def test_an_unexplained_sigkill_does_not_make_the_restarted_batches_smaller(self):
         job = self.sh(1, 'echo "oom count $MGPU_OOM_COUNT"; [ "$MGPU_OOM_COUNT" = 0 ] && kill -9 $$',

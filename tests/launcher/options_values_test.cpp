@@ -84,3 +84,23 @@ TEST_CASE("the value of a flag is a word or a number", "[options]") {
   CHECK_FALSE(parse_bool("off"));
   CHECK_THROWS_WITH(parse_bool("2x"), "need 1 or 0, true or false");
 }
+
+TEST_CASE("policies for kinds of failure are pairs of names", "[options]") {
+  using Policies = std::map<FailureKind, FailurePolicy>;
+  CHECK(parse_on_failure("nan=give_up") == Policies{{FailureKind::nan, FailurePolicy::give_up}});
+  CHECK(parse_on_failure("import_error = restart, gpu_error=exclude_node") ==
+        Policies{{FailureKind::import_error, FailurePolicy::restart},
+                 {FailureKind::gpu_error, FailurePolicy::exclude_node}});
+
+  const std::string no_kind =
+      GENERATE("", "none=restart", "NaN=give_up", "oom", "=restart", "nan=give_up,");
+  CAPTURE(no_kind);
+  CHECK_THROWS_WITH(parse_on_failure(no_kind),
+                    Contains("need KIND=POLICY, where KIND is one of exec_failure, usage, ") &&
+                        Contains(", peer_failure, "));
+  const std::string no_policy = GENERATE("nan", "nan=", "nan=retry", "nan=give_up=restart");
+  CAPTURE(no_policy);
+  CHECK_THROWS_WITH(parse_on_failure(no_policy),
+                    "need KIND=POLICY, where POLICY is one of restart, restart_changed, "
+                    "exclude_node, give_up_if_repeated, give_up");
+}
