@@ -13,7 +13,7 @@ import time
 
 import memory_limit
 import netns
-from harness import alive, children
+from harness import alive
 from progress import FLOOD
 
 FLOOD_BYTES = 100_000_000
@@ -26,6 +26,7 @@ class Fault:
     jobs = ("quickstart", "pytorch")
     fewest_nodes = 1
     of_one_rank = True  # whether the cause has a rank
+    seconds_before = 0  # of training before it
 
     def __init__(self, job, rank, random):
         self.job, self.rank, self.random = job, rank, random
@@ -34,6 +35,11 @@ class Fault:
     def reason_to_skip():
         """Why this fault cannot be injected here; None if it can."""
         return None
+
+    def has_come(self):
+        """Whether this is a good moment for it."""
+        steps = self.job.progress.lives[-1].steps
+        return steps and steps[-1][1] - steps[0][1] >= self.seconds_before
 
     def pid(self):
         return self.job.workers()[self.rank].pid
@@ -76,19 +82,24 @@ class Raise(Fault):
 
 
 class LoaderDeath(Fault):
-    """The end of a data loader's process, which its rank reports as an exception."""
+    """The exit of a data loader's process, which its rank reports as an exception."""
 
     kind, jobs = "python_exception", ("pytorch",)
 
     def inject(self):
-        os.kill(children(self.pid())[0], signal.SIGKILL)
+        (self.job.disk / f"loader.{self.rank}").touch()
 
 
 class Stop(Fault):
-    """SIGSTOP of a rank."""
+    """SIGSTOP of a rank that trains: --hang-timeout allows ten times as long for a start and for a
+    checkpoint."""
 
     kind = "hang"
+    seconds_before = 2.5  # ranks of mgpu-train do not report every step
     patience = 4  # seconds that the rank stays stopped if the launcher does not detect hangs
+
+    def has_come(self):
+        return super().has_come() and self.job.progress.lives[-1].steps[-1][0] % 5 in (1, 2)
 
     def inject(self):
         self.stopped = self.pid()

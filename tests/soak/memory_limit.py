@@ -7,9 +7,11 @@ import sys
 import time
 
 FREE = 64 << 20  # bytes that a node may still take when its memory is made to run out
-# Takes memory in small pieces until the process in argv[1] is gone.
+# Takes memory in small pieces until the process in argv[1] is gone. If the kernel has to kill a
+# second process while that one is ending, it is this one.
 EATER = """
 import os, sys, time
+open("/proc/self/oom_score_adj", "w").write("999")
 taken = []
 def lives(pid):
     try:

@@ -83,6 +83,7 @@ class Cycle:
         self.wait(lambda: progress.lives and len(progress.lives[-1].steps) >= steps
                   and progress.saved and len(self.job.workers()) == self.job.ranks, "steps")
         time.sleep(self.random.uniform(0, 0.3))
+        self.wait(self.fault.has_come, f"a moment for: {self.name}")
         lives, saved = len(progress.lives), progress.saved
         changed, missing = len(progress.changed), len(progress.missing)
         before = self.job.workers()
@@ -124,7 +125,7 @@ class Cycle:
         progress = self.job.progress
         new = progress.lives[lives:]
         self.row["lives"] = len(new)
-        self.row["lost_steps"] = max([0, *(saved - life.began_at for life in new)])
+        self.row["lost_steps"] = max([0, *(saved - life.began_at for life in new if life.steps)])
         self.row["changed_losses"] = len(progress.changed) - changed
         self.row["missing_steps"] = len(progress.missing) - missing
         if hasattr(self.fault, "lines_lost"):
@@ -256,10 +257,12 @@ def main():
         left = {setup.launcher: sorted(set(range(args.faults)) - {
             row["number"] for row in rows if row["launcher"] == setup.launcher})
             for setup in setups}
-        # The launchers take turns.
-        setup = max(setups, key=lambda setup: len(left[setup.launcher]))
-        if not left[setup.launcher]:
+        # The launchers take turns: the one that has waited longest is next.
+        waiting = [setup for setup in setups if left[setup.launcher]]
+        if not waiting:
             break
+        turns = [row["launcher"] for row in reversed(rows)] + launchers
+        setup = max(waiting, key=lambda setup: turns.index(setup.launcher))
         with tempfile.TemporaryDirectory(prefix="mgpu-soak-job-") as folder:
             run_job(setup, left[setup.launcher][:args.faults_per_job], names,
                     pathlib.Path(folder) / "job", write)

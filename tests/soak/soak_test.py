@@ -20,7 +20,7 @@ class SoakTest(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="mgpu-soak-test-") as folder:
             done = subprocess.run(
                 [sys.executable, "-B", HERE / "soak.py", "--seed", "17", "--faults", str(faults),
-                 "--job", job, "--nodes", str(nodes), "--hang-timeout", "10",
+                 "--job", job, "--nodes", str(nodes), "--hang-timeout", "15",
                  "--causes-not-judged", ",".join(CAUSES_NOT_JUDGED), *options,
                  "--state", pathlib.Path(folder) / "state"],
                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,

@@ -1,6 +1,10 @@
 """What a soak reads, chooses and judges, without processes."""
 
+import json
 import pathlib
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import soak
@@ -33,6 +37,19 @@ class Choice(unittest.TestCase):
         for deck in range(5):
             self.assertEqual(sorted(soak.chosen(SETUP, 4 * deck + card, names)[0]
                                     for card in range(4)), names)
+
+
+class Continuation(unittest.TestCase):
+    def test_a_soak_goes_on_after_the_faults_of_its_state_file(self):
+        """All of them are judged: nothing is started, and the tables are printed."""
+        with tempfile.TemporaryDirectory() as folder:
+            state = pathlib.Path(folder) / "state"
+            state.write_text("".join(json.dumps(row(number=number)) + "\n" for number in (1, 0)))
+            done = subprocess.run(
+                [sys.executable, "-B", soak.HERE / "soak.py", "--faults", "2", "--state", state],
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("| **all** | | | 2 (100.0%) | 2 |", done.stdout)
 
 
 class Lines(unittest.TestCase):

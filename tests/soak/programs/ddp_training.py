@@ -1,11 +1,14 @@
 """DDP training without end that saves every few steps and continues there when it starts again.
 
 usage: ddp_training.py FOLDER. It prints its steps in the form of mgpu-train's. A file
-FOLDER/raise.RANK makes that rank raise an exception in its next step.
+FOLDER/raise.RANK makes that rank raise an exception in its next step, a file FOLDER/loader.RANK
+ends the process of its data loader.
 """
 
+import json
 import os
 import pathlib
+import socket
 import sys
 import time
 
@@ -22,13 +25,16 @@ ROWS = 1 << 30
 class Sums(Dataset):
     """Row I is the same in every attempt."""
 
-    def __init__(self, first_row, ranks):
-        self.first_row, self.ranks = first_row, ranks
+    def __init__(self, first_row, ranks, order):
+        self.first_row, self.ranks, self.order = first_row, ranks, order
 
     def __len__(self):
         return ROWS
 
     def __getitem__(self, index):
+        if self.order.exists():
+            self.order.unlink()
+            os._exit(1)
         row = torch.Generator().manual_seed(self.first_row + index * self.ranks)
         x = torch.randn(16, 8, generator=row)
         return x, x.sum(1, keepdim=True)
@@ -45,12 +51,31 @@ def say(line):
     sys.stdout.flush()
 
 
+class Heartbeats:
+    """Reports steps on the launcher's worker socket, if it has one."""
+
+    def __init__(self, rank):
+        address = os.environ.get("MGPU_WORKER_SOCKET")
+        self._launcher = socket.socket(socket.AF_UNIX) if address else None
+        if address:
+            self._launcher.connect(address.replace("@", "\0", 1))
+            self._send(rank=rank)
+
+    def step(self, number):
+        if self._launcher:
+            self._send(step=number)
+
+    def _send(self, **words):
+        self._launcher.sendall(json.dumps(words).encode() + b"\n")
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     first = rank == 0
+    heartbeats = Heartbeats(rank)
     if first:
         say(f"rank 0 of {ranks} initialized")
 
@@ -68,7 +93,8 @@ def main():
         say(f"resuming from {checkpoint} at step {step} of {ROWS}")
 
     order = folder / f"raise.{rank}"
-    for x, y in DataLoader(Sums(step * ranks + rank, ranks), batch_size=None, num_workers=1):
+    rows = Sums(step * ranks + rank, ranks, folder / f"loader.{rank}")
+    for x, y in DataLoader(rows, batch_size=None, num_workers=1):
         if order.exists():
             order.unlink()
             raise RuntimeError(f"rank {rank} was told to fail")
@@ -77,6 +103,7 @@ def main():
         loss.backward()
         optimizer.step()
         step += 1
+        heartbeats.step(step)
         mean = loss.detach() / ranks
         dist.all_reduce(mean)
         if first:
