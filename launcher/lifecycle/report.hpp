@@ -39,6 +39,7 @@ struct AttemptResult {
   // none.
   std::string node_change;
   std::int64_t last_step = -1;  // that a rank reported; -1: none
+  std::string evidence;         // the folder with the evidence of a hang; empty: none
 };
 
 struct JobResult {

@@ -1,6 +1,8 @@
 #include "launcher/ranks/spawn.hpp"
 
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -16,6 +18,9 @@ struct ProcessSettings {
 int apply_settings(const void* argument) {
   const auto& settings = *static_cast<const ProcessSettings*>(argument);
   ::setrlimit(RLIMIT_NOFILE, &settings.inherited.nofile);
+  // Where Yama lets only ancestors of a process look into it: a debugger that we start when the
+  // job hangs may, too.
+  ::prctl(PR_SET_PTRACER, ::getppid());
   return settings.binding.apply();
 }
 
