@@ -8,9 +8,10 @@
 
 namespace mgpu::train {
 
-// From now on this process ends at once when its launcher says that another rank has failed: a
-// signal only requests a checkpoint, which would need all ranks. Does nothing without a launcher.
-void obey_abort_orders(const rendezvous::Contract& contract);
+// From now on this process ends at once when its launcher says that another rank has failed (a
+// signal only requests a checkpoint, which would need all ranks), and tells its launcher on request
+// in which collective it is. Does nothing without a launcher.
+void obey_launcher(const rendezvous::Contract& contract);
 
 // Tells the launcher how many steps are done, so that it knows whether a restarted job makes
 // progress. Reports are at least half a second apart, and none waits for the launcher.
