@@ -55,7 +55,7 @@ void HangWatch::record(const Heartbeat& heartbeat, Time now) {
   const bool stepped = heartbeat.step && *heartbeat.step > rank.step;
   if (stepped) {
     rank.step = *heartbeat.step;
-    ++rank.steps;
+    if (rank.first_step < 0) rank.first_step = rank.step;
   }
   if (!stepped && rank.phase == before.phase) return;
   if (!is_new) learn(before, now - before.since);
@@ -63,7 +63,7 @@ void HangWatch::record(const Heartbeat& heartbeat, Time now) {
 }
 
 bool HangWatch::in_first_steps(const Rank& rank) const {
-  return rank.steps < kFirstSteps;
+  return rank.step < 0 || rank.step - rank.first_step < kFirstSteps - 1;
 }
 
 void HangWatch::learn(const Rank& rank, Time duration) {
@@ -140,8 +140,7 @@ void HangWatch::find_odd_rank(const std::vector<int>& suspended, Hang& hang) con
     const auto found = ranks_.find(number);
     return found == ranks_.end() ? Time::min() : found->second.since;
   };
-  std::ranges::stable_sort(hang.like, {}, since);
-  hang.rank = hang.like.front();
+  hang.rank = *std::ranges::min_element(hang.like, {}, since);
   if (const auto found = ranks_.find(hang.rank); found != ranks_.end()) {
     hang.step = found->second.step;
     hang.phase = found->second.phase;

@@ -27,7 +27,7 @@ struct Hang {
 
   int rank = 0;                               // the odd one out
   Evidence why = {};                          // by which it was found; none: all ranks look alike
-  std::vector<int> like;                      // all ranks of which the same is true, `rank` first
+  std::vector<int> like;                      // all ranks of which the same is true
   std::int64_t step = -1, highest_step = -1;  // of `rank`, and of all; -1: none reported
   std::string phase;                          // of `rank`
   std::chrono::milliseconds lasted{0}, limit{0};
@@ -81,7 +81,7 @@ class HangWatch {
   struct Rank {
     Time since{0};  // its last progress
     std::int64_t step = -1;
-    int steps = 0;  // reported in this attempt
+    std::int64_t first_step = -1;  // that it reported in this attempt
     std::string phase = kTrainingPhase;
   };
   struct Durations {

@@ -92,6 +92,7 @@ bool GrpoTrainer::collect(const grpo::GrpoStep& step) {
   for (const auto& part : step.parts) {
     const auto number = part.generation;
     if (generations_.contains(number) || collected.contains(number)) continue;
+    const train::StepReports::Phase phase(step_reports_, "rollout");
     auto generation =
         collector_->collect({.seed = mix_seed({config_.seed, static_cast<std::uint64_t>(number)}),
                              .step = progress_.step,
@@ -185,6 +186,7 @@ void GrpoTrainer::log_interval() {
 }
 
 void GrpoTrainer::evaluate_now() {
+  const train::StepReports::Phase phase(step_reports_, "evaluation");
   const auto begin = Clock::now();
   const auto tests = recommendation_->test_beams();
   const auto group = tests > 0 ? tests : train::GrpoValues(config_).whole("num_generations_eval");

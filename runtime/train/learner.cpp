@@ -97,6 +97,7 @@ StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_mic
   const double waited = shards_.take_waited_seconds();
   record.add(StepRecord::kRankSeconds + comm_.rank(), std::max(0.0, own.count() - waited));
   record.add(StepRecord::kCommSeconds, waited + waited_at_end_);
+  waited_seconds_ += waited + waited_at_end_;
   record.add_memory(comm_.rank(), peak_memory(device));
   record.add(StepRecord::kSave, requests.save ? 1.0 : 0.0);
   record.add(StepRecord::kStop, requests.stop ? 1.0 : 0.0);

@@ -69,6 +69,9 @@ class Learner {
   std::optional<LossScaleState> loss_scale_state() const;
   void restore_loss_scale(const LossScaleState& saved);
 
+  // How long this rank has waited for other ranks in all steps so far.
+  double waited_seconds() const { return waited_seconds_; }
+
   // Adds the sums over the target tokens of one batch of this rank to the record. After the last
   // batch the caller reduces the record.
   void evaluate(const data::Batch& batch, StepRecord& record);
@@ -89,6 +92,7 @@ class Learner {
   model::Transformer transformer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<LossScaler> scaler_;
+  double waited_seconds_ = 0;
   double waited_at_end_ = 0;  // stall seconds since the last record was filled
 };
 

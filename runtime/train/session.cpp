@@ -323,7 +323,7 @@ void Session::step_begins() {
 }
 
 void Session::step_ends() {
-  step_reports_.report(progress_.step);
+  step_reports_.report(progress_.step, learner_->waited_seconds());
   if (trace_) trace_->step_ends(progress_.step);
 }
 
@@ -399,6 +399,7 @@ bool Session::report_overflow(std::int64_t step, const StepOutcome& outcome) {
 void Session::save_now() {
   save_requested_ = false;
   if (last_saved_ == progress_.step) return;
+  const StepReports::Phase phase(step_reports_, "checkpoint");
   progress_.updates = learner_->optimizer().steps_taken();
   progress_.loss_scale = learner_->loss_scale_state();
   progress_.log_history = nlohmann::json::parse(reporter_->log_history());
@@ -408,6 +409,7 @@ void Session::save_now() {
 }
 
 void Session::export_model() {
+  const StepReports::Phase phase(step_reports_, "checkpoint");
   if (config_.load_best_model_at_end && !best_checkpoint_.empty()) {
     saver_->publish_model(best_checkpoint_);
   } else if (last_saved_ == progress_.step) {

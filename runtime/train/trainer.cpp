@@ -172,6 +172,7 @@ void Trainer::log_interval() {
 
 void Trainer::evaluate_now() {
   consume_record();
+  const StepReports::Phase phase(step_reports_, "evaluation");
   const auto result =
       evaluate(*learner_, *eval_dataset_, eval_items_, config_.per_device_eval_batch_size);
   const double seconds = std::max(result.seconds, 1e-9);

@@ -112,6 +112,13 @@ TEST_CASE("the first steps of an attempt may take ten times the fixed limit", "[
   CHECK_FALSE(job.after(99s));
 }
 
+TEST_CASE("quick steps that are not reported one by one count too", "[hangs]") {
+  Job job(10s, 1);
+  job.steps(1);
+  job.watch.record({.rank = 0, .step = 1000}, job.now);
+  CHECK(job.after(10s));
+}
+
 TEST_CASE("a learned limit follows the job's own steps and is generous", "[hangs]") {
   Job job(std::nullopt);
   job.steps(7);

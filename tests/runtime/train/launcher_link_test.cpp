@@ -11,7 +11,6 @@
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -56,6 +55,11 @@ class Launcher {
     char bytes[256];
     const auto got = ::recv(connection_.get(), bytes, sizeof bytes, 0);
     return {bytes, got > 0 ? static_cast<std::size_t>(got) : 0};
+  }
+  std::string line() {
+    std::string line;
+    for (char c = 0; c != '\n' && ::recv(connection_.get(), &c, 1, 0) == 1;) line += c;
+    return line;
   }
   void send(std::string_view text) {
     REQUIRE(::send(connection_.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
@@ -127,15 +131,55 @@ TEST_CASE("the launcher learns the steps of a rank", "[launcher_link]") {
   contract.rank = 3;
   contract.worker_socket = launcher.address();
   mgpu::train::StepReports reports(contract);
-  reports.report(7);
-  for (int step = 8; step < 100; ++step) reports.report(step);
-  CHECK(launcher.hello() == "{\"rank\": 3, \"step\": 7}\n");
+  const auto first = launcher.hello();
+  CHECK(first.starts_with("{\"rank\": 3, "));
+  for (int step = 7; step < 100; ++step) reports.report(step, 0);
+  // The newest one arrives although no other follows, in few lines.
+  std::string last;
+  int lines = 0;
+  while (last.find("\"step\": 99") == std::string::npos && ++lines < 4) last = launcher.line();
+  CHECK(lines < 4);
   SECTION("and a launcher that is gone does not matter") {
     launcher.close();
-    std::this_thread::sleep_for(std::chrono::milliseconds(501));
-    CHECK_NOTHROW(reports.report(100));
-    CHECK_NOTHROW(reports.report(101));
+    CHECK_NOTHROW(reports.report(100, 0));
+    CHECK_NOTHROW(reports.report(101, 0));
   }
+}
+
+TEST_CASE("the launcher learns the phases of a rank and how long it was busy", "[launcher_link]") {
+  using mgpu::train::StepReports;
+  Launcher launcher;
+  Contract contract;
+  contract.rank = 3;
+  contract.worker_socket = launcher.address();
+  StepReports reports(contract);
+  CHECK(launcher.hello() == "{\"rank\": 3, \"phase\": \"loading\"}\n");
+  reports.report(7, 0);
+  CHECK(launcher.line() == "{\"rank\": 3, \"step\": 7}\n");
+  {
+    const StepReports::Phase evaluation(reports, "evaluation");
+    {
+      const StepReports::Phase checkpoint(reports, "checkpoint");
+      CHECK(launcher.line() == "{\"rank\": 3, \"step\": 7, \"phase\": \"checkpoint\"}\n");
+    }
+    CHECK(launcher.line() == "{\"rank\": 3, \"step\": 7, \"phase\": \"evaluation\"}\n");
+  }
+  CHECK(launcher.line() == "{\"rank\": 3, \"step\": 7}\n");
+  reports.report(8, 0);  // the phases were between these steps
+  reports.report(9, 1000);
+  CHECK(launcher.line() == "{\"rank\": 3, \"step\": 9, \"busy_ms\": 0.000}\n");
+}
+
+TEST_CASE("a socket that nobody reads costs a rank nothing", "[launcher_link]") {
+  Launcher launcher;
+  Contract contract;
+  contract.worker_socket = launcher.address();
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    mgpu::train::StepReports reports(contract);
+    for (int step = 0; step < 1000; ++step) reports.report(step, 0);
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
 }
 
 TEST_CASE("without a launcher nothing is obeyed", "[launcher_link]") {
