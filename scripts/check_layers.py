@@ -42,6 +42,8 @@ ARROWS = [
     ("launcher/ranks/*", ["launcher/ranks/*", "launcher/plan/*", "launcher/nodes/*",
                           "launcher/output/*", "launcher/lifecycle/*", "launcher/options/*",
                           "rendezvous/*"]),
+    ("launcher/hang_evidence/*", ["launcher/hang_evidence/*", "launcher/ranks/*",
+                                  "launcher/lifecycle/*", "launcher/options/*", "rendezvous/*"]),
     ("launcher/doctor/*", ["launcher/doctor/*", "launcher/ranks/*", "launcher/plan/*",
                            "launcher/devices/*", "launcher/lifecycle/*", "launcher/options/*",
                            "rendezvous/*"]),
@@ -91,7 +93,7 @@ PACKAGES = {
     # Asio: the event loop itself and everything that waits in it.
     "Boost": (["boost/*"], [
         "launcher/event_loop/event_loop*", "launcher/event_loop/cluster_session.*",
-        "launcher/event_loop/progress_watch.hpp",
+        "launcher/event_loop/hang_collector.hpp", "launcher/event_loop/progress_watch.hpp",
         "launcher/event_loop/signal_watch.*", "launcher/ssh_launch/ssh_launch.*",
         "launcher/nodes/leader_connection*", "launcher/nodes/leader.*", "launcher/nodes/leader_call.*",
         "launcher/nodes/rendezvous_endpoint.*", "launcher/nodes/status_command.cpp",

@@ -15,6 +15,7 @@
 #include "launcher/event_loop/write_file.hpp"
 #include "launcher/ranks/guard.hpp"
 #include "launcher/ranks/process_tree.hpp"
+#include "launcher/ranks/run_briefly.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/contract.hpp"
 
@@ -42,7 +43,8 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
     : options_(options),
       plan_(std::move(plan)),
       containment_(
-          plan_.placement.nproc, [this](pid_t pid) { return ranks_.owns(pid); },
+          plan_.placement.nproc,
+          [this](pid_t pid) { return ranks_.owns(pid) || runs_briefly(pid); },
           options.worker_memory, argv),
       memory_(containment_.our_cgroups(), containment_.cgroup(), &containment_.rank_cgroups()),
       logs_(options.log_dir, options.rdzv_id),
@@ -65,6 +67,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
       pump_(supervisor_, pump_callbacks()),
       progress_(io_, options.hang_timeout, progress_callbacks()),
+      hang_collector_(io_, worker_socket_, inherited),
       grace_period_(options.grace),
       grace_(io_),
       delay_(io_),
@@ -133,9 +136,25 @@ ProgressWatch::Callbacks EventLoop::progress_callbacks() {
                 return ranks;
               },
           .running = [this] { return supervisor_.active() && !supervisor_.stopping(); },
-          .collect_evidence = [](const Hang& hang, const auto& done) { done(hang); },
+          .collect_evidence = [this](const Hang& hang,
+                                     const auto& done) { collect_evidence_of(hang, done); },
           .hung = [this](const Hang& hang) { end_hang(hang); },
           .note = [this](auto line) { journal_.note(line); }};
+}
+
+void EventLoop::collect_evidence_of(const Hang& hang, const ProgressWatch::Done& done) {
+  HangScene scene{.nccl_dir = attempt_.nccl_dir, .path = get_env("PATH")};
+  if (!attempt_.log_dir.empty()) scene.folder = attempt_.log_dir + "/hang";
+  std::vector<int> running;
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    const int number = plan_.placement.base_rank + rank;
+    if (ranks_.running(rank)) running.push_back(number);
+    scene.ranks.push_back({.rank = number, .pid = ranks_.running(rank) ? ranks_.pid_of(rank) : 0});
+  }
+  hang_collector_.collect(std::move(scene), [this, hang, done, running](const auto& findings) {
+    if (!findings.problem.empty()) journal_.note(findings.problem);
+    done(with_findings(hang, findings, running));
+  });
 }
 
 void EventLoop::end_hang(const Hang& hang) {
@@ -273,7 +292,7 @@ void EventLoop::carry_out(const StartRanks& action) {
   }
   starting_ = action.attempt;
   start_cancelled_ = false;
-  output_.files().ask(logs_.begin_attempt(action.attempt, ranks_.size()),
+  output_.files().ask(logs_.begin_attempt(action.attempt, ranks_.size(), !plan_.facts.gpus.empty()),
                       [this, attempt = action.attempt](auto folder) {
                         folder_created(attempt, std::move(folder));
                       });
@@ -287,6 +306,7 @@ void EventLoop::folder_created(int attempt, LogFolder::AttemptFolder folder) {
   pump_.resume(StartRanks{attempt}, [&] {  // all ranks are started before any event
     if (!folder.problem.empty()) journal_.note(folder.problem);
     attempt_.log_dir = std::move(folder.path);
+    attempt_.nccl_dir = std::move(folder.nccl);
     specs_ = make_rank_specs(options_, plan_.command, plan_.placement, attempt_, plan_.facts);
     start_ranks();
   });

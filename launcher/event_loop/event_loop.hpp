@@ -12,6 +12,7 @@
 
 #include "launcher/event_loop/cluster_session.hpp"
 #include "launcher/event_loop/event_pump.hpp"
+#include "launcher/event_loop/hang_collector.hpp"
 #include "launcher/event_loop/journal.hpp"
 #include "launcher/event_loop/progress_watch.hpp"
 #include "launcher/event_loop/signal_watch.hpp"
@@ -80,6 +81,7 @@ class EventLoop {
 
   // Hangs.
   ProgressWatch::Callbacks progress_callbacks();
+  void collect_evidence_of(const Hang& hang, const ProgressWatch::Done& done);
   void end_hang(const Hang& hang);
 
   // Signals to this process.
@@ -111,6 +113,7 @@ class EventLoop {
   Supervisor supervisor_;
   EventPump pump_;
   ProgressWatch progress_;
+  HangCollector hang_collector_;
   std::unique_ptr<ClusterSession> session_;  // null: single-node job
   std::optional<StatusNote> status_note_;    // of a single-node job
   std::chrono::milliseconds grace_period_;

@@ -60,11 +60,13 @@ bool describe_first_failure(AttemptResult& attempt, int local_rank, FailureTrace
                             .gpu_fault = traces.gpu_fault});
   if (!traces.start_problem.empty())
     attempt.cause.text = rendezvous::printable(traces.start_problem);
-  if (traces.hang)
+  if (traces.hang) {
     attempt.cause = cause_of(*traces.hang);
-  else if (!traces.suspended.empty() &&
-           (waited_for_others(attempt.cause.text) || waited_for_others(attempt.stderr_tail)))
+    attempt.evidence = std::move(traces.hang->evidence);
+  } else if (!traces.suspended.empty() &&
+             (waited_for_others(attempt.cause.text) || waited_for_others(attempt.stderr_tail))) {
     blame_suspended(attempt, traces.suspended.front());
+  }
 
   if (attempt.error_file || attempt.log_dir.empty() || !traces.python) return false;
   auto found = python_exception_in(attempt.stderr_tail);

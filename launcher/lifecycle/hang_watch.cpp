@@ -170,6 +170,8 @@ Cause cause_of(const Hang& hang) {
                         steps_text(hang.step), hang.phase);
       break;
   }
+  const bool also = hang.why == Evidence::behind || hang.why == Evidence::other_phase;
+  if (!hang.reason.empty()) who = also ? fmt::format("{}; {}", who, hang.reason) : hang.reason;
   if (advice.empty())
     advice =
         "find out what the rank was waiting for; if it was only slow, raise --hang-timeout, or "

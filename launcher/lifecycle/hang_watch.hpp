@@ -32,6 +32,8 @@ struct Hang {
   std::string phase;                          // of `rank`
   std::chrono::milliseconds lasted{0}, limit{0};
   bool learned = false;  // the limit follows from earlier steps
+  std::string reason;    // why it is this rank, from the evidence; empty: see `why`
+  std::string evidence;  // the folder with what was found out about all ranks; empty: there is none
 
   friend bool operator==(const Hang&, const Hang&) = default;
 };

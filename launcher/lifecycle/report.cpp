@@ -61,6 +61,7 @@ std::string first_failure_lines(const AttemptResult& attempt, const JobResult& j
   if (!attempt.cause.advice.empty()) out += fmt::format("    advice  {}\n", attempt.cause.advice);
   out += kind_line(attempt);
   if (!attempt.log_dir.empty()) out += fmt::format("    logs    {}\n", attempt.log_dir);
+  if (!attempt.evidence.empty()) out += fmt::format("    stacks  {}\n", attempt.evidence);
   if (attempt.error_file && !attempt.error_file->callstack.empty() && attempt.stderr_tail.empty())
     out += "  its error file:\n" + quoted_tail(attempt.error_file->callstack);
   if (!attempt.stderr_tail.empty())
@@ -122,6 +123,7 @@ json as_json(const AttemptResult& attempt) {
                      {"role", attempt.cause.cascade ? "cascade" : "root"}};
   object["policy"] = attempt.policy;
   object["log_dir"] = attempt.log_dir;
+  if (!attempt.evidence.empty()) object["evidence"] = attempt.evidence;
   object["stderr_tail"] = attempt.stderr_tail;
   if (attempt.error_file)
     object["error_file"] = rendezvous::parse_untrusted_json(to_json(*attempt.error_file));

@@ -40,6 +40,7 @@ struct AttemptResult {
   std::string node_change;
   std::int64_t last_step = -1;  // that a rank reported; -1: none
   std::string policy = {};      // the name of the one that applied to the failure; empty: none
+  std::string evidence;         // the folder with the evidence of a hang; empty: none
 };
 
 struct JobResult {

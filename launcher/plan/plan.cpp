@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "launcher/options/nccl_record.hpp"
 #include "rendezvous/base/signal_names.hpp"
 #include "rendezvous/contract.hpp"
 
@@ -108,7 +109,8 @@ bool sets_allocator(const Options& options, const PlanFacts& facts, int oom_coun
 }
 
 Environment rank_environment(const Options& options, const Placement& placement,
-                             const PlanFacts& facts, const Contract& contract, int local_rank) {
+                             const Attempt& attempt, const PlanFacts& facts,
+                             const Contract& contract, int local_rank) {
   Environment env;
   for (auto& [name, value] : contract.to_environment()) env.emplace_back(name, std::move(value));
 
@@ -130,6 +132,10 @@ Environment rank_environment(const Options& options, const Placement& placement,
     set(env, variable::kCudaVisibleDevices, fmt::format("{}", fmt::join(facts.gpus, ",")));
   }
 
+  if (!facts.nccl_record_set && !attempt.nccl_dir.empty()) {
+    set(env, nccl_record::kPipeVariable, attempt.nccl_dir + nccl_record::kPipe);
+    set(env, nccl_record::kFileVariable, attempt.nccl_dir + nccl_record::kFile);
+  }
   for (const auto& [name, value] : options.env) set(env, name, value);
   // After --env, so that it cannot be overridden: it identifies orphan processes of the job.
   if (!facts.job_cookie.empty()) set(env, variable::kJobCookie, facts.job_cookie);
@@ -208,7 +214,7 @@ std::vector<RankSpec> make_rank_specs(const Options& options, const CommandLine&
       spec.binding = facts.bindings[local_rank];
     if (!attempt.log_dir.empty()) spec.log_dir = fmt::format("{}/{}", attempt.log_dir, local_rank);
     const auto contract = contract_of(options, placement, attempt, facts, spec);
-    spec.env = rank_environment(options, placement, facts, contract, local_rank);
+    spec.env = rank_environment(options, placement, attempt, facts, contract, local_rank);
     specs.push_back(std::move(spec));
   }
   return specs;

@@ -1,5 +1,6 @@
 #include "launcher/ranks/spawn.hpp"
 
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -21,6 +22,9 @@ int apply_settings(const void* argument) {
   ::setrlimit(RLIMIT_NOFILE, &settings.inherited.nofile);
   // A process that cannot be moved runs in our own cgroup.
   if (settings.cgroup_procs >= 0 && ::write(settings.cgroup_procs, "0", 1) != 1) errno = 0;
+  // Where Yama lets only ancestors of a process look into it: a debugger that we start when the
+  // job hangs may, too.
+  ::prctl(PR_SET_PTRACER, ::getppid());
   return settings.binding.apply();
 }
 

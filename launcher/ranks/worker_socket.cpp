@@ -15,6 +15,7 @@
 #include "rendezvous/auth.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/json_field.hpp"
+#include "rendezvous/base/printable.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 
 namespace mgpu::launcher {
@@ -27,6 +28,7 @@ constexpr int kBacklog = 128;
 constexpr int kMostAccepts = 64;  // at once
 constexpr int kMostReads = 256;   // of one connection, when a rank has ended
 constexpr std::string_view kAbort = "{\"abort\": true}\n";
+constexpr std::string_view kDump = "{\"dump\": true}\n";
 
 // A socket that listens at an abstract address that nobody else can have.
 rendezvous::UniqueFd listen_at(const std::string& name) {
@@ -47,6 +49,22 @@ bool is_phase(std::string_view text) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-' || c == '.';
   });
+}
+
+// Nullopt: it is not one.
+std::optional<CollectiveState> as_collective(const nlohmann::json& json) {
+  if (!json.is_object() || !json.contains("name") || !json["name"].is_string()) return std::nullopt;
+  CollectiveState state{.name = rendezvous::printable(json["name"].get<std::string>())};
+  rendezvous::read_field(json, "sequence", state.sequence);
+  rendezvous::read_field(json, "elements", state.elements);
+  rendezvous::read_field(json, "waiting", state.waiting);
+  return state;
+}
+
+// The whole line, or nothing.
+bool send_line(int fd, std::string_view line) {
+  return ::send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(line.size());
 }
 
 bool is_ours(int fd, ucred& who) {
@@ -81,6 +99,7 @@ void WorkerSocket::begin_attempt(int base_rank, int ranks) {
   last_step_ = -1;
   complained_ = false;
   peers_.clear();
+  collectives_.clear();
   if (listener_.is_open() && !accepting_) accept();
 }
 
@@ -88,10 +107,21 @@ bool WorkerSocket::abort(int rank) {
   take_waiting();
   bool told = false;
   for (auto& [number, peer] : peers_)
-    if (peer.aborts && peer.rank == rank)
-      told |= ::send(peer.socket.native_handle(), kAbort.data(), kAbort.size(),
-                     MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(kAbort.size());
+    if (peer.aborts && peer.rank == rank) told |= send_line(peer.socket.native_handle(), kAbort);
   return told;
+}
+
+bool WorkerSocket::request_dumps() {
+  collectives_.clear();
+  bool asked = false;
+  for (auto& [number, peer] : peers_)
+    if (peer.dumps) asked |= send_line(peer.socket.native_handle(), kDump);
+  return asked;
+}
+
+std::optional<CollectiveState> WorkerSocket::collective_of(int rank) const {
+  const auto found = collectives_.find(rank);
+  return found == collectives_.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::int64_t WorkerSocket::last_step() {
@@ -229,6 +259,12 @@ std::string WorkerSocket::take(Peer& peer, std::string_view line) {
     if (!aborts->is_boolean()) return "has a value for \"aborts\" that is not true or false";
     peer.aborts = aborts->get<bool>();
   }
+  if (const auto dumps = json.find("dumps"); dumps != json.end()) {
+    if (!dumps->is_boolean()) return "has a value for \"dumps\" that is not true or false";
+    peer.dumps = dumps->get<bool>();
+  }
+  if (const auto collective = json.find("collective"); collective != json.end())
+    if (auto state = as_collective(*collective)) collectives_[*peer.rank] = std::move(*state);
   Heartbeat heartbeat{.rank = *peer.rank};
   if (const auto step = json.find("step"); step != json.end()) {
     if (!rendezvous::fits<std::int64_t>(*step) || step->get<std::int64_t>() < 0)

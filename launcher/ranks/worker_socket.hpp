@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/lifecycle/collective_state.hpp"
 #include "launcher/lifecycle/hang_watch.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
@@ -48,6 +49,10 @@ class WorkerSocket {
   std::int64_t last_step();
   // Takes what processes have sent although the loop has not got to it.
   void take_waiting();
+  // Asks all processes that answer this in which collective they are; false: there is none.
+  bool request_dumps();
+  // What a process of the rank has answered since then.
+  std::optional<CollectiveState> collective_of(int rank) const;
   // Tells the rank to end at once. False if no process of it has asked to be told.
   bool abort(int rank);
 
@@ -59,6 +64,7 @@ class WorkerSocket {
     std::string pending;  // an incomplete line
     std::optional<int> rank = {};
     bool aborts = false;
+    bool dumps = false;    // answers in which collective it is
     bool reports = false;  // its progress
   };
   using Number = std::size_t;
@@ -81,6 +87,7 @@ class WorkerSocket {
   std::string address_, problem_;
   boost::asio::posix::stream_descriptor listener_;
   std::map<Number, Peer> peers_;
+  std::map<int, CollectiveState> collectives_;  // by rank
   Number next_ = 0;
   int base_rank_ = 0, ranks_ = 0;
   std::int64_t last_step_ = -1;

@@ -58,7 +58,7 @@ int run(const train::RunCommand& command) {
   rendezvous::Contract contract;
   if (rendezvous::Contract::is_present(getenv)) {
     contract = rendezvous::Contract::from_environment(getenv);
-    train::obey_abort_orders(contract);
+    train::obey_launcher(contract);
   } else if (!command.single) {
     require_launcher(command);
   }

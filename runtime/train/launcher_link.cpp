@@ -14,6 +14,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
+#include "runtime/comm/collective_log.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -55,10 +57,21 @@ bool send_all(int fd, std::string_view text) {
   return true;
 }
 
-bool orders_abort(std::string_view line) {
-  const auto json = rendezvous::parse_untrusted_json(line);
-  const auto abort = json.is_object() ? json.find("abort") : json.end();
-  return json.is_object() && abort != json.end() && abort->is_boolean() && abort->get<bool>();
+bool is_true(const nlohmann::json& json, const char* name) {
+  if (!json.is_object()) return false;
+  const auto found = json.find(name);
+  return found != json.end() && found->is_boolean() && found->get<bool>();
+}
+
+// In which collective this rank is, for a launcher that looks for the cause of a hang.
+std::string collective_line(int rank) {
+  nlohmann::json line{{"rank", rank}, {"collective", nullptr}};
+  if (const auto current = comm::collectives().current())
+    line["collective"] = {{"name", current->name},
+                          {"sequence", current->sequence},
+                          {"elements", current->elements},
+                          {"waiting", !current->finished}};
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 enum class Sent { whole, nothing, broken };
@@ -71,7 +84,7 @@ Sent send_line(int fd, std::string_view line) {
 }
 
 // Returns when the launcher has closed the connection.
-void read_orders(const UniqueFd& fd) {
+void read_orders(const UniqueFd& fd, int rank) {
   std::string pending;
   char bytes[512];
   while (true) {
@@ -80,9 +93,10 @@ void read_orders(const UniqueFd& fd) {
     if (got <= 0) return;
     pending.append(bytes, static_cast<std::size_t>(got));
     for (auto end = pending.find('\n'); end != pending.npos; end = pending.find('\n')) {
+      const auto order = rendezvous::parse_untrusted_json(std::string_view(pending).substr(0, end));
       // Not exit(): other threads wait for the failed rank in calls that never return.
-      if (orders_abort(std::string_view(pending).substr(0, end)))
-        ::_exit(exit_status::of_signal(SIGTERM));
+      if (is_true(order, "abort")) ::_exit(exit_status::of_signal(SIGTERM));
+      if (is_true(order, "dump") && !send_all(fd.get(), collective_line(rank))) return;
       pending.erase(0, end + 1);
     }
   }
@@ -90,11 +104,12 @@ void read_orders(const UniqueFd& fd) {
 
 }  // namespace
 
-void obey_abort_orders(const rendezvous::Contract& contract) {
+void obey_launcher(const rendezvous::Contract& contract) {
   auto fd = std::make_shared<UniqueFd>(connect_to(contract.worker_socket));
-  const auto hello = fmt::format("{{\"rank\": {}, \"aborts\": true}}\n", contract.rank);
+  const auto hello =
+      fmt::format("{{\"rank\": {}, \"aborts\": true, \"dumps\": true}}\n", contract.rank);
   if (!*fd || !send_all(fd->get(), hello)) return;
-  rendezvous::run_in_background([fd] { read_orders(*fd); });
+  rendezvous::run_in_background([fd, rank = contract.rank] { read_orders(*fd, rank); });
 }
 
 // What the trainer's thread notes and another one sends.

@@ -7,9 +7,10 @@
 
 namespace mgpu::train {
 
-// From now on this process ends at once when its launcher says that another rank has failed: a
-// signal only requests a checkpoint, which would need all ranks. Does nothing without a launcher.
-void obey_abort_orders(const rendezvous::Contract& contract);
+// From now on this process ends at once when its launcher says that another rank has failed (a
+// signal only requests a checkpoint, which would need all ranks), and tells its launcher on request
+// in which collective it is. Does nothing without a launcher.
+void obey_launcher(const rendezvous::Contract& contract);
 
 // Tells the launcher what this rank does: its heartbeats. The launcher learns from them whether a
 // restarted job makes progress, that a job hangs, and which rank is slow. Another thread sends the

@@ -93,8 +93,9 @@ TEST_CASE("the environment of a rank is the one of torchrun", "[plan]") {
   PlanFacts facts;
   facts.job_cookie = "c0";
   const Placement two{.nproc = 2, .world_size = 2};
+  auto attempt = some_attempt();
   const auto first = [&] {
-    return variables_of(make_rank_specs(options, {{"prog"}}, two, some_attempt(), facts).front());
+    return variables_of(make_rank_specs(options, {{"prog"}}, two, attempt, facts).front());
   };
 
   SECTION("with everything unset") {
@@ -147,6 +148,13 @@ TEST_CASE("the environment of a rank is the one of torchrun", "[plan]") {
     options.env.clear();
     facts.allocator_set = true;
     CHECK(configured(1) == 0);
+  }
+  SECTION("with a folder for them, PyTorch's records of NCCL can be requested") {
+    attempt.nccl_dir = "/logs/attempt_2/nccl";
+    CHECK(first().at("TORCH_NCCL_DEBUG_INFO_PIPE_FILE") == "/logs/attempt_2/nccl/rank_");
+    CHECK(first().at("TORCH_NCCL_DEBUG_INFO_TEMP_FILE") == "/logs/attempt_2/nccl/nccl_trace_rank_");
+    facts.nccl_record_set = true;
+    CHECK(first().count("TORCH_NCCL_DEBUG_INFO_PIPE_FILE") == 0);
   }
   SECTION("--rank0-store lets rank 0 bind the port") {
     options.rank0_store = true;

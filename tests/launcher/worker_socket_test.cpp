@@ -16,6 +16,7 @@
 
 #include "tests/support/catch.hpp"
 
+using mgpu::launcher::CollectiveState;
 using mgpu::launcher::WorkerSocket;
 using mgpu::rendezvous::UniqueFd;
 
@@ -136,6 +137,35 @@ TEST_CASE("connections are accepted again in the next attempt after descriptors 
   CHECK(launcher.socket.abort(5));
 }
 
+TEST_CASE("a rank that can tells in which collective operation it is", "[worker_socket]") {
+  Launcher launcher;
+  Program five(launcher.socket.address());
+  Program four(launcher.socket.address());
+  five.send("{\"rank\": 5, \"dumps\": true}\n");
+  four.send("{\"rank\": 4}\n");
+  launcher.run();
+  CHECK(launcher.socket.request_dumps());
+  CHECK(five.received() == "{\"dump\": true}\n");
+  CHECK(four.received().empty());
+  CHECK_FALSE(launcher.socket.collective_of(5));
+  five.send(R"({"rank": 5, "collective": {"name": "all-reduce", "sequence": 7, "elements": 64, )"
+            "\"waiting\": true}}\n");
+  launcher.run();
+  CHECK(launcher.socket.collective_of(5) ==
+        CollectiveState{.name = "all-reduce", .sequence = 7, .elements = 64, .waiting = true});
+  CHECK_FALSE(launcher.socket.collective_of(4));
+
+  SECTION("each request begins anew, and an answer without a collective is none") {
+    CHECK(launcher.socket.request_dumps());
+    CHECK_FALSE(launcher.socket.collective_of(5));
+    const auto none = GENERATE("null", "[]", "{}", "{\"name\": 1}");
+    five.send(fmt::format("{{\"rank\": 5, \"collective\": {}}}\n", none));
+    launcher.run();
+    CHECK_FALSE(launcher.socket.collective_of(5));
+    CHECK(launcher.notes.empty());
+  }
+}
+
 TEST_CASE("a line may arrive in pieces, and several at once", "[worker_socket]") {
   Launcher launcher;
   Program five(launcher.socket.address());
@@ -156,6 +186,7 @@ TEST_CASE("a sender that breaks the rules is no longer heard, and named once", "
       {"{\"rank\": 99999999999999999999}\n", "names a rank that is not on this node"},
       {"{\"rank\": \"5\"}\n", "names a rank that is not on this node"},
       {"{\"rank\": 5, \"aborts\": 1}\n", "has a value for \"aborts\" that is not true or false"},
+      {"{\"rank\": 5, \"dumps\": 1}\n", "has a value for \"dumps\" that is not true or false"},
       {"{\"rank\": 5, \"phase\": 1}\n",
        "has a value for \"phase\" that is not a word of at most 64 letters"},
       {"{\"rank\": 5, \"phase\": \"two words\"}\n",

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/unique_fd.hpp"
+#include "runtime/comm/collective_log.hpp"
 #include "tests/support/catch.hpp"
 
 using mgpu::rendezvous::Contract;
@@ -42,12 +43,15 @@ class Launcher {
     Contract contract;
     contract.rank = 3;
     contract.worker_socket = address();
-    mgpu::train::obey_abort_orders(contract);
+    mgpu::train::obey_launcher(contract);
     ::alarm(60);
     while (true) ::pause();
   }
   std::string hello() {
     connection_ = UniqueFd(::accept(listener_.get(), nullptr, nullptr));
+    return answer();
+  }
+  std::string answer() {
     char bytes[256];
     const auto got = ::recv(connection_.get(), bytes, sizeof bytes, 0);
     return {bytes, got > 0 ? static_cast<std::size_t>(got) : 0};
@@ -73,7 +77,7 @@ class Launcher {
 TEST_CASE("a rank ends at once when its launcher says that a peer has failed", "[launcher_link]") {
   Launcher launcher;
   const pid_t rank = launcher.start_rank();
-  CHECK(launcher.hello() == "{\"rank\": 3, \"aborts\": true}\n");
+  CHECK(launcher.hello() == "{\"rank\": 3, \"aborts\": true, \"dumps\": true}\n");
   SECTION("whole") {
     launcher.send("{\"abort\": true}\n");
   }
@@ -85,6 +89,28 @@ TEST_CASE("a rank ends at once when its launcher says that a peer has failed", "
   CHECK(::waitpid(rank, &status, 0) == rank);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 128 + SIGTERM);
+}
+
+TEST_CASE("a rank tells its launcher in which collective it is", "[launcher_link]") {
+  auto& collectives = mgpu::comm::collectives();
+  collectives.finished(collectives.started("barrier", 1));
+  Launcher launcher;
+  std::string expected = R"({"collective":{"elements":1,"name":"barrier","sequence":)";
+  std::string end = R"(,"waiting":false},"rank":3})";
+  auto sequence = collectives.current()->sequence;
+  SECTION("that has finished") {}
+  SECTION("that has not finished") {
+    sequence = collectives.started("all-reduce of gradients", 64);
+    expected = R"({"collective":{"elements":64,"name":"all-reduce of gradients","sequence":)";
+    end = R"(,"waiting":true},"rank":3})";
+  }
+  const pid_t rank = launcher.start_rank();
+  launcher.hello();
+  launcher.send("{\"dump\": true}\n");
+  CHECK(launcher.answer() == fmt::format("{}{}{}\n", expected, sequence, end));
+  collectives.finished(sequence);
+  ::kill(rank, SIGKILL);
+  ::waitpid(rank, nullptr, 0);
 }
 
 TEST_CASE("a rank outlives its connection to the launcher", "[launcher_link]") {
@@ -159,7 +185,7 @@ TEST_CASE("a socket that nobody reads costs a rank nothing", "[launcher_link]") 
 TEST_CASE("without a launcher nothing is obeyed", "[launcher_link]") {
   Contract contract;
   contract.worker_socket = GENERATE("", "nonsense", "@nobody-listens-here");
-  CHECK_NOTHROW(mgpu::train::obey_abort_orders(contract));
+  CHECK_NOTHROW(mgpu::train::obey_launcher(contract));
   contract.worker_socket = "@" + std::string(500, 'x');
-  CHECK_NOTHROW(mgpu::train::obey_abort_orders(contract));
+  CHECK_NOTHROW(mgpu::train::obey_launcher(contract));
 }
