@@ -72,7 +72,7 @@ void ProgressWatch::look() {
   scheduled_ = false;
   if (!callbacks_.running()) return;  // the next attempt's first heartbeat schedules again
   schedule();
-  if (!watch_.find(time, {})) return;
+  if (!watch_.overdue(time)) return;
   callbacks_.read_waiting();
   auto hang = watch_.find(time, callbacks_.suspended());
   if (!hang || std::exchange(hang_, hang)) return;
@@ -89,7 +89,7 @@ void ProgressWatch::judge(int looked, const Hang& hang) {
   hang_.reset();
   if (!callbacks_.running()) return;
   callbacks_.read_waiting();
-  if (!watch_.find(now(), {hang.rank}))
+  if (!watch_.overdue(now()))
     return callbacks_.note("ranks make progress again; the job continues");
   hang_ = hang;
   callbacks_.hung(hang);

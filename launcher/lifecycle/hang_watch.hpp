@@ -72,6 +72,8 @@ class HangWatch {
   bool watching() const { return fixed_ != Time(0) && !ranks_.empty(); }
   // For the slowest of the ranks; nothing: no limit.
   std::optional<Time> limit() const;
+  // Whether no rank has made progress for the limit. Then find() has the answer, or soon will.
+  bool overdue(Time now) const;
   // `suspended`: the ranks that a signal or a debugger has suspended.
   std::optional<Hang> find(Time now, const std::vector<int>& suspended) const;
 
