@@ -128,18 +128,22 @@ SignalWatch::Callbacks EventLoop::signal_callbacks() {
 }
 
 ProgressWatch::Callbacks EventLoop::progress_callbacks() {
-  return {.read_waiting = [this] { worker_socket_.take_waiting(); },
-          .suspended =
-              [this] {
-                auto ranks = ranks_.suspended();
-                for (int& rank : ranks) rank += plan_.placement.base_rank;
-                return ranks;
-              },
-          .running = [this] { return supervisor_.active() && !supervisor_.stopping(); },
-          .collect_evidence = [this](const Hang& hang,
-                                     const auto& done) { collect_evidence_of(hang, done); },
-          .hung = [this](const Hang& hang) { end_hang(hang); },
-          .note = [this](auto line) { journal_.note(line); }};
+  return {
+      .read_waiting = [this] { worker_socket_.take_waiting(); },
+      .suspended =
+          [this] {
+            auto ranks = ranks_.suspended();
+            for (int& rank : ranks) rank += plan_.placement.base_rank;
+            return ranks;
+          },
+      .running = [this] { return supervisor_.active() && !supervisor_.stopping(); },
+      .collect_evidence = [this](const Hang& hang,
+                                 const auto& done) { collect_evidence_of(hang, done); },
+      .hung = [this](const Hang& hang) { end_hang(hang); },
+      .straggler =
+          [this](const Straggler& slow) { journal_.note(straggler_line(slow, journal_.host())); },
+      .looked = [this] { show_status(); },
+      .note = [this](auto line) { journal_.note(line); }};
 }
 
 void EventLoop::collect_evidence_of(const Hang& hang, const ProgressWatch::Done& done) {
@@ -238,7 +242,7 @@ void EventLoop::start_round(const ClusterSession::Round& round) {
 // For `mgpu-run status`; a multi-node job's leader answers it.
 void EventLoop::show_status() {
   if (!status_note_ || supervisor_.done()) return;
-  status_note_->show(supervisor_.phase(), std::max(0, supervisor_.attempt()));
+  status_note_->show(supervisor_.phase(), std::max(0, supervisor_.attempt()), progress_.progress());
 }
 
 void EventLoop::action_failed(const Action& action, const std::exception& problem) {

@@ -24,6 +24,7 @@ ProgressWatch::ProgressWatch(boost::asio::io_context& io,
 
 void ProgressWatch::begin_attempt(bool elsewhere) {
   watch_.begin_attempt(elsewhere);
+  times_.begin_attempt();
   hang_.reset();
   ++collecting_;
   evidence_.cancel();
@@ -31,7 +32,13 @@ void ProgressWatch::begin_attempt(bool elsewhere) {
 
 void ProgressWatch::record(const Heartbeat& heartbeat) {
   watch_.record(heartbeat, now());
+  if (const auto straggler = times_.record(heartbeat)) callbacks_.straggler(*straggler);
   schedule();
+}
+
+void ProgressWatch::forget(int rank) {
+  watch_.forget(rank);
+  times_.forget(rank);
 }
 
 void ProgressWatch::pause() {
@@ -59,11 +66,12 @@ ProgressWatch::Time ProgressWatch::now() {
 }
 
 ProgressWatch::Time ProgressWatch::interval() const {
-  return limit_ ? std::clamp<Time>(*limit_ / 8, kShortest, kLongest) : kLongest;
+  return limit_ && *limit_ > Time(0) ? std::clamp<Time>(*limit_ / 8, kShortest, kLongest)
+                                     : kLongest;
 }
 
 void ProgressWatch::schedule() {
-  if (!watch_.watching() || std::exchange(scheduled_, true)) return;
+  if (!watch_.reported() || std::exchange(scheduled_, true)) return;
   look_.start(interval(), [this] { look(); });
 }
 
@@ -72,7 +80,8 @@ void ProgressWatch::look() {
   scheduled_ = false;
   if (!callbacks_.running()) return;  // the next attempt's first heartbeat schedules again
   schedule();
-  if (!watch_.find(time, {})) return;
+  callbacks_.looked();
+  if (!watch_.overdue(time)) return;
   callbacks_.read_waiting();
   auto hang = watch_.find(time, callbacks_.suspended());
   if (!hang || std::exchange(hang_, hang)) return;
@@ -89,7 +98,7 @@ void ProgressWatch::judge(int looked, const Hang& hang) {
   hang_.reset();
   if (!callbacks_.running()) return;
   callbacks_.read_waiting();
-  if (!watch_.find(now(), {hang.rank}))
+  if (!watch_.overdue(now()))
     return callbacks_.note("ranks make progress again; the job continues");
   hang_ = hang;
   callbacks_.hung(hang);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/lifecycle/hang_watch.hpp"
+#include "launcher/lifecycle/step_times.hpp"
 #include "launcher/ranks/pausable_timer.hpp"
 
 namespace mgpu::launcher {
@@ -17,8 +18,8 @@ namespace mgpu::launcher {
 //
 //   hang found --> evidence is collected while all processes still run --> the attempt fails
 //
-// If a rank makes progress in the meantime, nothing fails. Looks at the ranks at a low rate, and
-// only while one of them reports its progress.
+// If a rank makes progress in the meantime, nothing fails. Slow ranks are named, once per attempt.
+// Looks at the ranks at a low rate, and only while one of them reports its progress.
 class ProgressWatch {
  public:
   using Done = std::function<void(Hang)>;
@@ -34,6 +35,9 @@ class ProgressWatch {
     std::function<void(const Hang& hang, Done done)> collect_evidence;
     // The attempt fails because of this hang.
     std::function<void(const Hang&)> hung;
+    std::function<void(const Straggler&)> straggler;
+    // At every look, at a low rate: what progress() returns may have changed.
+    std::function<void()> looked;
     std::function<void(std::string_view)> note;
   };
   static constexpr std::chrono::seconds kEvidenceTime{10};
@@ -48,11 +52,13 @@ class ProgressWatch {
   void begin_attempt(bool elsewhere);
   void record(const Heartbeat& heartbeat);
   // The rank has exited or does not report any more.
-  void forget(int rank) { watch_.forget(rank); }
+  void forget(int rank);
   // While the job is suspended, no time passes.
   void pause();
   void resume();
 
+  // How far the ranks are that report it.
+  std::vector<RankProgress> progress() const { return times_.progress(); }
   // Why this attempt failed, if it hung.
   const std::optional<Hang>& hang() const { return hang_; }
 
@@ -68,6 +74,7 @@ class ProgressWatch {
   std::optional<Time> limit_;
   Callbacks callbacks_;
   HangWatch watch_;
+  StepTimes times_;
   PausableTimer look_, evidence_;
   std::chrono::steady_clock::time_point read_;  // when now() was last called
   Time now_{0};

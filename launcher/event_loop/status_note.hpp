@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "launcher/lifecycle/step_times.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/output/file_thread.hpp"
 #include "launcher/plan/job_plan.hpp"
@@ -16,7 +19,7 @@ class StatusNote {
              std::string host);
 
   // Writes the note if it has changed. `attempt` counts from 0.
-  void show(std::string_view state, int attempt);
+  void show(std::string_view state, int attempt, const std::vector<RankProgress>& progress);
   void remove();
 
  private:
@@ -24,8 +27,10 @@ class StatusNote {
   const Options& options_;
   const Placement& placement_;
   std::string host_;
-  std::string shown_;
+  std::string state_;
   int attempt_ = -1;
+  std::int64_t since_ = 0;  // when they last changed
+  std::vector<RankProgress> progress_;
 };
 
 }  // namespace mgpu::launcher

@@ -96,10 +96,15 @@ std::optional<HangWatch::Time> HangWatch::limit() const {
   return limit;
 }
 
+bool HangWatch::overdue(Time now) const {
+  const auto most = watching() ? limit() : std::nullopt;
+  return most && std::ranges::none_of(
+                     ranks_, [&](const auto& entry) { return now - entry.second.since < *most; });
+}
+
 std::optional<Hang> HangWatch::find(Time now, const std::vector<int>& suspended) const {
-  if (!watching()) return std::nullopt;
+  if (!overdue(now)) return std::nullopt;
   const auto most = limit();
-  if (!most) return std::nullopt;
   Hang hang{.limit = *most, .learned = !fixed_};
   Time last{0};
   for (const auto& [number, rank] : ranks_) {
@@ -107,7 +112,6 @@ std::optional<Hang> HangWatch::find(Time now, const std::vector<int>& suspended)
     hang.highest_step = std::max(hang.highest_step, rank.step);
   }
   hang.lasted = now - last;
-  if (hang.lasted < *most) return std::nullopt;
   find_odd_rank(suspended, hang);
   if (hang.why == Hang::Evidence::none && elsewhere_ &&
       hang.lasted < *most + std::max<Time>(kPatience, *most / 4))

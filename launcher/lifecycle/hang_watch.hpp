@@ -17,6 +17,8 @@ struct Heartbeat {
   std::optional<std::int64_t> step = {};  // so many are done
   // What it does from now on: kTrainingPhase, or something that takes longer than a step.
   std::optional<std::string> phase = {};
+  // The time that it needed for its own part of a step, without waiting for others.
+  std::optional<double> busy_ms = {};
 };
 
 inline constexpr const char* kTrainingPhase = "training";
@@ -71,9 +73,12 @@ class HangWatch {
   // The rank has exited or does not report any more.
   void forget(int rank) { ranks_.erase(rank); }
 
+  bool reported() const { return !ranks_.empty(); }
   bool watching() const { return fixed_ != Time(0) && !ranks_.empty(); }
   // For the slowest of the ranks; nothing: no limit.
   std::optional<Time> limit() const;
+  // Whether no rank has made progress for the limit. Then find() has the answer, or soon will.
+  bool overdue(Time now) const;
   // `suspended`: the ranks that a signal or a debugger has suspended.
   std::optional<Hang> find(Time now, const std::vector<int>& suspended) const;
 

@@ -187,6 +187,22 @@ std::string restarts_text(const nlohmann::json& status) {
   return fmt::format("{} of {}", restarts, status.at("max_restarts").get<int>());
 }
 
+// Empty if no rank reports its progress.
+std::string progress_table(const nlohmann::json& nodes) {
+  std::vector<std::vector<std::string>> rows = {{"rank", "step", "phase", "own work", "skew"}};
+  for (const auto& node : nodes)
+    for (const auto& rank : node.value("progress", nlohmann::json::array())) {
+      const bool timed = rank.contains("busy_ms");
+      rows.push_back(
+          {std::to_string(rank.at("rank").get<int>()),
+           rank.contains("step") ? std::to_string(rank.at("step").get<std::int64_t>()) : "-",
+           rank.at("phase").get<std::string>(),
+           timed ? fmt::format("{:.0f} ms", rank.at("busy_ms").get<double>()) : "-",
+           rank.contains("skew") ? fmt::format("{:.2f}", rank.at("skew").get<double>()) : "-"});
+    }
+  return rows.size() > 1 ? rendezvous::text_table(rows) : std::string();
+}
+
 std::string table_of(const nlohmann::json& status) {
   std::string text = fmt::format(
       "{} ({}): {} for {}, round {}, {} restarts, led by {}\n", status.at("job").get<std::string>(),
@@ -203,7 +219,7 @@ std::string table_of(const nlohmann::json& status) {
                     node.at("state"), duration_text(node.at("for_s")), ranks_text(node.at("ranks")),
                     node.at("address")});
   }
-  return text + rendezvous::text_table(rows);
+  return text + rendezvous::text_table(rows) + progress_table(status.at("nodes"));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t kLongestLine = 4096;
 constexpr std::size_t kLongestPhase = 64;
+constexpr double kMostBusy = 1e9;
 constexpr std::size_t kConnectionsPerRank = 16;  // of the rank and of its own processes
 constexpr int kBacklog = 128;
 constexpr int kMostAccepts = 64;  // at once
@@ -276,6 +277,11 @@ std::string WorkerSocket::take(Peer& peer, std::string_view line) {
     if (!phase->is_string() || !is_phase(phase->get_ref<const std::string&>()))
       return "has a value for \"phase\" that is not a word of at most 64 letters";
     heartbeat.phase = phase->get<std::string>();
+  }
+  if (const auto busy = json.find("busy_ms"); busy != json.end()) {
+    if (!busy->is_number() || !(busy->get<double>() >= 0 && busy->get<double>() <= kMostBusy))
+      return "has a value for \"busy_ms\" that is not a number from 0 to 1e9";
+    heartbeat.busy_ms = busy->get<double>();
   }
   if (!heartbeat.step && !heartbeat.phase) return {};
   peer.reports = true;

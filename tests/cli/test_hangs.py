@@ -1,5 +1,6 @@
 """Jobs that hang: found by their heartbeats on the worker socket, ended, and named."""
 
+import json
 import os
 import pathlib
 import signal
@@ -122,6 +123,38 @@ class Hangs(JobTest):
         until(lambda: time.monotonic() - begin > 2)
         (self.dir / "go").touch()
         os.kill(job.pid, signal.SIGCONT)
+        self.assertEqual(job.wait(20), 0)
+
+    def test_a_straggler_is_named_once_with_its_cost(self):
+        job = self.job(3, '''
+            for number in range(1, 40):
+                send(step=number, busy_ms=30 if rank == 1 else 20)
+                done(number, rank).touch()
+                while not all(done(number, of).exists() for of in range(size)): time.sleep(0.001)
+        ''')
+        self.assertEqual(job.returncode, 0, job.err)
+        self.assertRegex(job.err, r"^mgpu-run: rank 1 on \S+ is a straggler: its own work takes 30 ms per step, "
+                                  r"that of the other ranks 20 ms \(1\.50 times as long\), so that they wait "
+                                  r"up to 10 ms in every step\n$")
+
+    def test_the_status_shows_how_far_ranks_are(self):
+        (self.dir / "run").mkdir(mode=0o700)
+        own = {"XDG_RUNTIME_DIR": str(self.dir / "run")}
+        job = self.start("-n", 2, "--hang-timeout", 1, self.script(RANKS + textwrap.dedent('''
+            for number in range(1, 10):
+                step(number)
+                send(step=number, busy_ms=10 + 5 * rank)
+            while not pathlib.Path("go").exists(): send(phase=f"p{time.time()}"); time.sleep(0.1)
+        ''')), env=own)
+        def progress():
+            asked = self.start("status", "--json", env=own)
+            status = json.loads(asked.communicate()[0])
+            found = status and status[0]["nodes"][0].get("progress")
+            return found and len(found) == 2 and all(rank.get("skew") for rank in found) and found
+        found = until(progress)
+        self.assertEqual([(rank["rank"], rank["step"], rank["busy_ms"], rank["skew"]) for rank in found],
+                         [(0, 9, 10, 2 / 3), (1, 9, 15, 1.5)])
+        (self.dir / "go").touch()
         self.assertEqual(job.wait(20), 0)
 
     def test_a_limit_that_is_no_number_is_a_usage_error(self):

@@ -193,6 +193,8 @@ TEST_CASE("a launcher without a suspect waits for the others", "[hangs]") {
   job.watch.begin_attempt(true);
   job.steps(5);
   CHECK_FALSE(job.after(24s));
+  CHECK_FALSE(job.watch.overdue(job.now + 9s));
+  CHECK(job.watch.overdue(job.now + 10s));
   CHECK(job.after(10s, {1}));
   CHECK(job.after(25s));
 }

@@ -47,3 +47,16 @@ TEST_CASE("an invalid answer is a one-line error", "[status]") {
     CHECK_THROWS_WITH(status_text(bad),
                       "cannot parse the leader's answer; use the same version of mgpu-run");
 }
+
+TEST_CASE("the progress of ranks is a table of its own", "[status]") {
+  auto with = answer();
+  const std::string ranks = "\"ranks\": [4]";
+  with.replace(with.find(ranks), ranks.size(),
+               ranks + R"(, "progress": [{"rank": 4, "step": 120, "phase": "training",)"
+                       R"( "busy_ms": 211.6, "skew": 1.417}, {"rank": 5, "phase": "loading"}])");
+  CHECK_THAT(status_text(answer()), !Contains("own work"));
+  const auto text = status_text(with);
+  CHECK_THAT(text, Contains("rank  step  phase     own work  skew"));
+  CHECK_THAT(text, Contains("4     120   training  212 ms    1.42"));
+  CHECK_THAT(text, Contains("5     -     loading   -         -"));
+}
