@@ -1,0 +1,62 @@
+#include "runtime/train/rank_device.hpp"
+
+#include <ATen/Context.h>
+#include <stdlib.h>
+
+#include <chrono>
+
+#include "rendezvous/base/exit_status.hpp"
+#include "runtime/train/determinism.hpp"
+#include "runtime/train/device.hpp"
+#include "runtime/train/failure_report.hpp"
+
+namespace mgpu::train {
+namespace {
+
+comm::Backend backend_of(const std::string& name) {
+  if (name == "nccl") return comm::Backend::nccl;
+  if (name == "gloo") return comm::Backend::gloo;
+  return comm::Backend::automatic;
+}
+
+[[noreturn]] void die(const std::string& text) {
+  write_failure_report(text);
+  _Exit(exit_status::kFailure);
+}
+
+}  // namespace
+
+JoinRequest join_request(const TrainConfig& config, const rendezvous::Contract& contract,
+                         std::optional<int> device_index) {
+  JoinRequest request{.contract = contract, .options = {}, .device_index = device_index};
+  request.options.backend = backend_of(config.backend);
+  request.options.timeout =
+      std::chrono::milliseconds(static_cast<std::int64_t>(config.ddp_timeout * 1e3));
+  request.options.fatal = die;
+  return request;
+}
+
+void prepare_libraries(const TrainConfig& config) {
+  if (config.full_determinism) require_determinism();
+  at::globalContext().setAllowTF32CuBLAS(false);
+  comm::prepare_environment();
+}
+
+at::Device open_device(const JoinRequest& request) {
+  const bool gpu = comm::choose(request.options.backend, visible_gpus()) == comm::Backend::nccl;
+  return take_device(request.device_index.value_or(gpu_of(request.contract.local_rank)), gpu);
+}
+
+std::unique_ptr<comm::Comm> connect(const JoinRequest& request) {
+  auto options = request.options;
+  options.backend = comm::choose(options.backend, visible_gpus());
+  return comm::join(request.contract, options);
+}
+
+bool can_connect_in_background(const JoinRequest& request) {
+  const int gpus = visible_gpus();
+  return comm::choose(request.options.backend, gpus) != comm::Backend::nccl ||
+         comm::nccl_host(request.contract, gpus).empty();
+}
+
+}  // namespace mgpu::train
