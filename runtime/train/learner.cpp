@@ -3,6 +3,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/sqrt.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <chrono>
@@ -44,6 +46,19 @@ Learner::Learner(const model::ModelConfig& config, model::ModelLayout layout,
 void Learner::create_optimizer() {
   const auto owned = parallel::owned_size(shards_.buckets(), comm_.world(), shards_.sharded());
   optimizer_ = options_.optimizer(shards_.owned(), owned);
+}
+
+void Learner::rehearse(const data::Batch& batch) {
+  const auto device = options_.shards.device;
+  if (!device.is_cuda() || options_.shards.zero_stage > 1) return;
+  const profiling::Range range("rehearsal");
+  try {
+    shards_.begin_micro_batch(true, false);  // the first step begins in the same way, from zero
+    transformer_.train(to_device(batch, device, options_.pin_memory), 1, 0, shards_);
+  } catch (const c10::OutOfMemoryError&) {
+    // The first step reports it, with advice, if it needs as much.
+    c10::cuda::CUDACachingAllocator::emptyCache();
+  }
 }
 
 // The factor for the loss of each target token, chosen so that the sum over all ranks is the loss

@@ -1,6 +1,7 @@
 #include "runtime/train/rank_device.hpp"
 
 #include <ATen/Context.h>
+#include <ATen/ops/zeros.h>
 #include <stdlib.h>
 
 #include <chrono>
@@ -22,6 +23,15 @@ comm::Backend backend_of(const std::string& name) {
 [[noreturn]] void die(const std::string& text) {
   write_failure_report(text);
   _Exit(exit_status::kFailure);
+}
+
+// NCCL opens the connections for a kind and size of all-reduce when the first one comes.
+void warm_up(comm::Comm& comm) {
+  for (const std::int64_t elements : {1, 16 << 20}) {
+    const auto zeros = at::zeros({elements}, at::TensorOptions(at::kCUDA).dtype(at::kFloat));
+    comm.all_reduce(zeros, "first all-reduce").wait();
+  }
+  comm.barrier("first barrier");  // nothing is left on the GPU
 }
 
 }  // namespace
@@ -50,7 +60,9 @@ at::Device open_device(const JoinRequest& request) {
 std::unique_ptr<comm::Comm> connect(const JoinRequest& request) {
   auto options = request.options;
   options.backend = comm::choose(options.backend, visible_gpus());
-  return comm::join(request.contract, options);
+  auto comm = comm::join(request.contract, options);
+  if (options.backend == comm::Backend::nccl && comm->world() > 1) warm_up(*comm);
+  return comm;
 }
 
 bool can_connect_in_background(const JoinRequest& request) {

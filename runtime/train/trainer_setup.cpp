@@ -106,6 +106,8 @@ void Trainer::load_or_resume() {
                             {"tokenizer", encoder_digest_}});
   load(checkpoint, [&] {
     start_times_->measure("first batch", [&] { start_loader(); });
+    if (next_ && !next_->micro_batches.empty())
+      start_times_->measure("rehearsal", [&] { learner_->rehearse(next_->micro_batches.front()); });
   });
   begin_report(checkpoint);
   for (const auto& line : data_lines()) reporter_->note(line);
