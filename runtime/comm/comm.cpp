@@ -8,6 +8,7 @@
 #include <chrono>
 #include <exception>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -204,8 +205,7 @@ c10::intrusive_ptr<c10d::Store> connect(const Contract& c, const CommOptions& op
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const Contract& c, const CommOptions& options,
                                             const c10::intrusive_ptr<c10d::Store>& store) {
-  // Our own watchdog reports which operation hung; torch's would abort earlier, with a stack trace.
-  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
+  prepare_environment();
   const auto host = nccl_host(c, c10::cuda::device_count());
   if (!host.empty()) setenv("NCCL_HOSTID", host.c_str(), 0);
   auto nccl_options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
@@ -244,6 +244,13 @@ Backend choose(Backend wanted, int gpus) {
   }
   if (wanted != Backend::automatic) return wanted;
   return gpus > 0 ? Backend::nccl : Backend::gloo;
+}
+
+void prepare_environment() {
+  // Our own watchdog reports which operation hung; torch's would abort earlier, with a stack trace.
+  constexpr const char* kHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+  const char* now = getenv(kHandling);
+  if (now == nullptr || std::string_view(now) != "0") setenv(kHandling, "0", 1);
 }
 
 std::string nccl_host(const Contract& contract, int gpus) {

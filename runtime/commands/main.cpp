@@ -123,7 +123,9 @@ int main(int argc, char** argv) {
   } catch (const train::RecipeError& e) {
     let_rank_0_report_first();
     for (const auto& line : e.lines()) fprintf(stderr, "mgpu-train: %s\n", line.c_str());
-    return exit_status::kUsage;
+    // No destructors: threads may be opening the GPU or connecting to other ranks.
+    std::fflush(nullptr);
+    _Exit(exit_status::kUsage);
   } catch (const std::exception& e) {
     train::fail(e.what());
   }

@@ -48,6 +48,20 @@ void Learner::create_optimizer() {
   optimizer_ = options_.optimizer(shards_.owned(), owned);
 }
 
+void Learner::rehearse(const data::Batch& batch) {
+  const auto device = options_.shards.device;
+  if (!device.is_cuda() || options_.shards.zero_stage > 1) return;
+  const profiling::Range range("rehearsal");
+  try {
+    shards_.begin_micro_batch(true, false);  // the first step begins in the same way, from zero
+    transformer_.train(to_device(batch, device, options_.pin_memory), 1, 0, shards_);
+  } catch (const std::exception& e) {
+    if (!is_out_of_memory(e)) throw;
+    shards_.abandon_micro_batch();  // the first step reports it, if it needs as much
+    release_unused_memory(device);
+  }
+}
+
 // The factor for the loss of each target token, chosen so that the sum over all ranks is the loss
 // that gradient_aggregation defines.
 double Learner::token_factor(const data::StepBatches& batches) const {

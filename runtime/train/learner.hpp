@@ -66,6 +66,12 @@ class Learner {
   // and before the first step.
   void create_optimizer();
 
+  // On a GPU: forward and backward of a micro-batch whose result nobody uses, so that the first
+  // step need not wait until libraries have loaded their kernels and memory is allocated. The
+  // weights may still be loading. Does nothing if the gradients are sharded, which would need all
+  // ranks.
+  void rehearse(const data::Batch& batch);
+
   // Queues one optimizer step: forward and backward of every micro-batch, the reduction of
   // gradients and the update. Reading the returned record waits for the step, so read it after the
   // next step has been queued. With a loss scale this waits itself: the next step needs to know

@@ -59,6 +59,15 @@ checkpoint::LoraConfig adapter_config(const TrainConfig& config, const model::Lo
 
 }  // namespace
 
+checkpoint::FoundCheckpoint search_checkpoint(const std::string& output_dir,
+                                              const std::string& wanted) {
+  if (wanted == "no") return {};
+  const int threads = FileCopies::default_threads();
+  if (wanted == "auto" || wanted == "true")
+    return checkpoint::find_newest_complete(output_dir, threads, require_training_state);
+  return {.path = wanted, .step = checkpoint::verify(wanted, threads).step, .skipped = {}};
+}
+
 Saver::Saver(const TrainConfig& config, const ModelSource& source, Learner& learner)
     : config_(config), source_(source), learner_(learner) {}
 
@@ -214,23 +223,10 @@ std::string Saver::save(const Progress& progress) {
   return share_text(path);
 }
 
-std::string Saver::find() {
-  const auto& wanted = config_.resume_from_checkpoint;
-  std::string path;
-  const bool first = learner_.comm().rank() == 0;
-  if (first) checkpoint::remove_unfinished_saves(config_.output_dir);
-  if (first && wanted != "no") {
-    if (wanted != "auto" && wanted != "true") {
-      checkpoint::verify(wanted, FileCopies::default_threads());
-      path = wanted;
-    } else {
-      const auto found = checkpoint::find_newest_complete(
-          config_.output_dir, FileCopies::default_threads(), require_training_state);
-      for (const auto& line : found.skipped) std::cerr << "mgpu-train: " << line << "\n";
-      path = found.path;
-    }
-  }
-  return share_text(path);
+std::string Saver::share(const checkpoint::FoundCheckpoint& found) {
+  if (learner_.comm().rank() == 0) checkpoint::remove_unfinished_saves(config_.output_dir);
+  for (const auto& line : found.skipped) std::cerr << "mgpu-train: " << line << "\n";
+  return share_text(found.path);
 }
 
 Progress Saver::read_progress(const std::string& folder) const {

@@ -6,12 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/final_model.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
 #include "runtime/train/progress.hpp"
 
 namespace mgpu::train {
+
+// The checkpoint to resume from: `wanted`, the value of resume_from_checkpoint, is a path, or
+// requests the newest complete one of `output_dir`. No path: there is none, or `wanted` is `no`.
+// Only rank 0 searches. It reads all bytes of the checkpoint to verify them.
+checkpoint::FoundCheckpoint search_checkpoint(const std::string& output_dir,
+                                              const std::string& wanted);
 
 // Writes and reads checkpoints. OUTPUT/checkpoint-STEP holds the model in Hugging Face's layout or
 // the adapter in PEFT's, the tokenizer, trainer_state.json and, unless save_only_model is set, the
@@ -30,10 +37,9 @@ class Saver {
   // Writes a checkpoint and returns its path.
   std::string save(const Progress& progress);
 
-  // The checkpoint to resume from according to resume_from_checkpoint: a named one or the newest
-  // complete one. Rank 0 searches and all ranks get its answer. Empty: there is none, or
-  // resume_from_checkpoint is `no`.
-  std::string find();
+  // Returns the path that search_checkpoint found on rank 0; the other ranks pass nothing. Removes
+  // what killed saves have left.
+  std::string share(const checkpoint::FoundCheckpoint& found);
   Progress read_progress(const std::string& checkpoint) const;
   // Loads the weights from a checkpoint and, for an adapter, from the base model.
   void load_model(const std::string& checkpoint);

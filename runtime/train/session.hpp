@@ -14,6 +14,7 @@
 #include "runtime/config/planning/oom_remedies.hpp"
 #include "runtime/model/flops.hpp"
 #include "runtime/train/adapter.hpp"
+#include "runtime/train/background.hpp"
 #include "runtime/train/launcher_link.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
@@ -34,8 +35,8 @@ enum class EndReason {
 };
 
 // What all training tasks share: the model's files, the communicator, the Learner, checkpoints and
-// reports. A derived class calls open_model(), join(), build(), begin() and begin_report() in this
-// order.
+// reports. A derived class calls begin_start(), open_model(), join(), build(), begin(), load() and
+// begin_report() in this order.
 class Session {
  public:
   Session(const Session&) = delete;
@@ -58,17 +59,23 @@ class Session {
   Session(TrainConfig config, rendezvous::Contract contract);
   ~Session();
 
+  // Begins what needs no file of the model, in threads of its own: looking for a checkpoint, and
+  // what join() waits for.
+  void begin_start();
   // Opens the model's files, and those of the adapter to continue from, if any.
   void open_model();
-  // Selects the device and connects to the other ranks.
+  // Waits until the device is open and connects to the other ranks.
   void join();
   // Creates the learner and the saver; the weights have no values yet. Chooses the memory options
   // that are `auto` (zero_stage, gradient_checkpointing) for the batch sizes in config_.
   void build();
-  // Loads the weights: from the checkpoint to resume from, which also sets progress_, else from the
-  // model's files. `task` is what the task adds to the fingerprint of the run. Throws if the
-  // checkpoint is of another run. Returns the checkpoint's path, or an empty string.
+  // Returns the path of the checkpoint to resume from, which also sets progress_, or an empty
+  // string. `task` is what the task adds to the fingerprint of the run. Throws if the checkpoint is
+  // of another run.
   std::string begin(std::int64_t global_batch, const Fingerprint& task);
+  // Loads the weights and the optimizer's state, from the checkpoint or else from the model's
+  // files, and calls `meanwhile`: with a GPU at the same time.
+  void load(const std::string& checkpoint, const std::function<void()>& meanwhile = {});
   // Creates the reporter and reports where the ranks run, and from where the run resumes. A
   // collective.
   void begin_report(const std::string& checkpoint);
@@ -134,12 +141,15 @@ class Session {
   bool save_requested_ = false;
   EndReason end_reason_ = EndReason::complete;
   StepReports step_reports_;  // to the launcher
-  StartTimes start_times_;
+  std::shared_ptr<StartTimes> start_times_ = std::make_shared<StartTimes>();
   bool first_step_began_ = false;
 
  private:
-  void load_base_weights();
-  void create_optimizer();
+  std::optional<Background<checkpoint::FoundCheckpoint>> search_;  // on rank 0
+  std::optional<Background<std::unique_ptr<comm::Comm>>> joining_;
+
+  void load_base_model();
+  void load_checkpoint(const std::string& checkpoint);
   void use_oom_remedies(PlanRequest& request);
   OomState remembered_oom() const;
   void record_indivisible() const;

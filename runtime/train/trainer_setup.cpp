@@ -35,6 +35,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::setup() {
   check_ranks(config_, contract_.world_size);
+  begin_start();
   open_files();
   join();
   plan_step_batch();
@@ -43,7 +44,6 @@ void Trainer::setup() {
   adopt_micro_batch();
   plan_steps();
   load_or_resume();
-  start_times_.measure("first batch", [&] { start_loader(); });
   // From here on a stop signal saves a checkpoint, which needs all ranks: wait until all are ready.
   comm_->barrier("barrier before training");
 }
@@ -102,9 +102,15 @@ void Trainer::plan_steps() {
 void Trainer::load_or_resume() {
   std::vector<std::string> digests;
   for (const auto& report : train_data_->reports) digests.push_back(report.digest);
-  begin_report(
+  const auto checkpoint =
       begin(global_batch_, {{"dataset_name", dataset_digest(config_.dataset_name, digests)},
-                            {"tokenizer", encoder_digest_}}));
+                            {"tokenizer", encoder_digest_}});
+  load(checkpoint, [&] {
+    start_times_->measure("first batch", [&] { start_loader(); });
+    if (next_ && !next_->micro_batches.empty())
+      start_times_->measure("rehearsal", [&] { learner_->rehearse(next_->micro_batches.front()); });
+  });
+  begin_report(checkpoint);
   for (const auto& line : data_lines()) reporter_->note(line);
   for (const auto& note : notes_) reporter_->note(note);
   reporter_->note(batch_sentence(batch_, config_.packing));
