@@ -10,6 +10,7 @@
 #include "launcher/lifecycle/text_lines.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/printable.hpp"
+#include "rendezvous/base/signal_names.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -170,15 +171,23 @@ Cause usage_error(std::string_view tail) {
           .certain = tail.find("can't open file") == std::string_view::npos};
 }
 
-// Signals with which people and programs end others. A crash has other ones.
-bool is_request_to_end(Signal signal) {
-  return std::ranges::any_of(
-      std::array<Signal, 6>{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2},
-      [&](Signal request) { return signal == request; });
+// Whether the rank ended because of a signal with which people and programs end others. A crash has
+// other ones. A program that handles such a signal may save its work and exit with 128 + its
+// number.
+bool was_asked_to_end(const ExitReport& report) {
+  if (std::ranges::any_of(std::array<Signal, 6>{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2},
+                          [&](Signal request) { return report.signal == request; }))
+    return true;
+  return std::ranges::any_of(std::array<Signal, 3>{SIGTERM, SIGINT, SIGHUP},
+                             [&](Signal request) { return report.code == request.shell_status(); });
 }
 
 Cause ended_by_request(const FailureEvidence& evidence) {
-  const auto what = describe(evidence.report);
+  const int code = evidence.report.code;
+  const auto what = code == 0
+                        ? describe(evidence.report)
+                        : fmt::format("{}, the status after {}", describe(evidence.report),
+                                      rendezvous::signal_name(code - exit_status::of_signal(0)));
   if (evidence.stopped_by.empty())
     return {Cause::Kind::killed, fmt::format("{}, which mgpu-run did not send", what), {}};
   return {Cause::Kind::preempted,
@@ -193,7 +202,7 @@ Cause from_output(const FailureEvidence& evidence) {
   const auto tail = evidence.stderr_tail;
   if (report.code == exit_status::kUsage && is_usage_message(tail)) return usage_error(tail);
   const auto match = match_output(tail);
-  if (is_request_to_end(report.signal)) {
+  if (was_asked_to_end(report)) {
     const bool of_scheduler = match && (match->signature->kind == Cause::Kind::preempted ||
                                         match->signature->kind == Cause::Kind::lost_node);
     if (!of_scheduler) return ended_by_request(evidence);

@@ -410,6 +410,14 @@ TEST_CASE("a signal from outside is not a crash", "[signatures]") {
   }
 }
 
+TEST_CASE("a program that exits with the status of a signal was asked to end", "[signatures]") {
+  const int code = GENERATE(129, 130, 143);
+  const auto cause = of_output("saving before the end", {.code = code});
+  CHECK(cause.kind == Kind::killed);
+  CHECK(cause.text.find("which mgpu-run did not send") != std::string::npos);
+  CHECK(of_output("", {.code = 139}).kind == Kind::exit_status);
+}
+
 TEST_CASE("a SIGKILL without any sign of exhausted memory was sent by somebody", "[signatures]") {
   FailureEvidence evidence{.report = {.signal = SIGKILL}};
   evidence.memory = {.oom_kills_known = true,
