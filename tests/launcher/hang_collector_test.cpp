@@ -36,17 +36,17 @@ TEST_CASE("the evidence explains a hang, and may name another rank", "[hang]") {
        2,
        "; rank 2 is suspended by a signal or a debugger"},
       {"ranks that had looked alike",
-       {.rank = 0, .like = {0, 1, 2}, .step = 4, .highest_step = 4},
+       {.rank = 0, .why = Evidence::none, .like = {0, 1, 2}, .step = 4, .highest_step = 4},
        {2, evidence},
        2,
        "(limit 0.0 s, from --hang-timeout); rank 2 is in barrier"},
       {"ranks that look alike",
-       {.rank = 0, .like = {0, 1, 2}, .step = 4, .highest_step = 4},
+       {.rank = 0, .why = Evidence::none, .like = {0, 1, 2}, .step = 4, .highest_step = 4},
        {{}, "the ranks wait for each other"},
        0,
        "(limit 0.0 s, from --hang-timeout); the ranks wait for each other"},
       {"a rank that has exited",
-       {.rank = 0, .like = {0, 1}, .step = 4, .highest_step = 4},
+       {.rank = 0, .why = Evidence::none, .like = {0, 1}, .step = 4, .highest_step = 4},
        {3, "rank 3 is no longer running"},
        0,
        "(limit 0.0 s, from --hang-timeout); rank 3 is no longer running"},
@@ -56,5 +56,5 @@ TEST_CASE("the evidence explains a hang, and may name another rank", "[hang]") {
       with_findings(hang, {.odd = odd, .folder = "/logs/hang", .problem = ""}, {0, 1, 2});
   CHECK(found.rank == rank);
   CHECK(found.evidence == "/logs/hang");
-  CHECK(cause_of(found).text.ends_with(end));
+  CHECK_THAT(cause_of(found).text, Catch::Matchers::EndsWith(end));
 }
