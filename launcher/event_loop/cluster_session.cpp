@@ -213,7 +213,8 @@ rendezvous::NodeEnded node_ended(int round, const AttemptResult& attempt, bool s
     end.cause = name_of(attempt.cause.kind);
     end.text = attempt.cause.text;
     end.certain = attempt.cause.certain;
-    end.rank = attempt.first_failure->rank;
+    end.cascade = attempt.cause.cascade;
+    end.rank = attempt.root_rank >= 0 ? attempt.root_rank : attempt.first_failure->rank;
     end.status = attempt.first_failure->report.shell_status();
     end.lasted = Nanoseconds(attempt.first_failure->after_start).count();
   }

@@ -500,15 +500,19 @@ void EventLoop::carry_out(const LeaveJob& action) {
 // Calls `then` when the failure is described, unless this has become pointless by then.
 void EventLoop::assess_first_failure(std::function<void()> then) {
   const int failed = supervisor_.first_failed();
-  FailureTraces traces{.log_dir = log_dir_of(failed),
-                       .stderr_tail = output_.stderr_tail(failed),
-                       .memory = memory_.facts(failed),
+  const int root = rank_with_cause(journal_.attempt(), failed,
+                                   [this](int rank) { return output_.stderr_tail(rank); });
+  FailureTraces traces{.log_dir = log_dir_of(root),
+                       .stderr_tail = output_.stderr_tail(root),
+                       .memory = memory_.facts(root),
                        .python = plan_.command.python,
                        .start_problem = start_problem_,
                        .gpu_fault = kernel_log_.gpu_fault(),
+                       .stopped_by = supervisor_.stop_signal() ? journal_.job().scheduler_job : "",
+                       .local_rank = root,
                        .hang = progress_.hang(),
                        .suspended = suspended_};
-  output_.save_tails(failed, traces.log_dir);
+  output_.save_tails(root, traces.log_dir);
   const auto path = error_file_path(traces.log_dir);
   output_.files().ask(
       [path] { return path.empty() ? std::nullopt : read_error_file(path); },

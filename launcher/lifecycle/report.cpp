@@ -1,6 +1,7 @@
 #include "launcher/lifecycle/report.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -69,6 +70,20 @@ std::string first_failure_lines(const AttemptResult& attempt, const JobResult& j
   return out;
 }
 
+std::string mark_of(const RankResult& rank, const AttemptResult& attempt) {
+  if (!attempt.first_failure) return {};
+  const int first = attempt.first_failure->rank;
+  if (rank.rank == first) return "   <- first";
+  return rank.rank == attempt.root_rank ? "   <- the cause" : "";
+}
+
+// What a rank's end was in the failed attempt; empty: a success.
+std::string role_of(const RankResult& rank, const AttemptResult& attempt) {
+  if (rank.report.clean()) return {};
+  if (rank.rank == attempt.root_rank && !attempt.cause.cascade) return "root";
+  return rank.ended_by_us ? "stopped" : "cascade";
+}
+
 std::string rank_table(const AttemptResult& attempt) {
   size_t widest = 0;
   for (const auto& rank : attempt.ranks) widest = std::max(widest, rank.host.size());
@@ -77,11 +92,16 @@ std::string rank_table(const AttemptResult& attempt) {
   };
   std::string out = fmt::format("  rank  {}pid       after        result\n", host("host"));
   for (const auto& rank : attempt.ranks)
-    out += fmt::format(
-        "  {:<5} {}{:<9} {:<12} {}{}\n", rank.rank, host(rank.host),
-        rank.pid ? std::to_string(rank.pid) : "-", seconds(rank.after_start), describe_result(rank),
-        attempt.first_failure && rank.rank == attempt.first_failure->rank ? "   <- first" : "");
+    out += fmt::format("  {:<5} {}{:<9} {:<12} {}{}\n", rank.rank, host(rank.host),
+                       rank.pid ? std::to_string(rank.pid) : "-", seconds(rank.after_start),
+                       describe_result(rank), mark_of(rank, attempt));
   return out;
+}
+
+// Why the job was stopped. ^C comes from a person; schedulers send other signals.
+FailureKind stop_kind(const JobResult& job) {
+  const bool by_scheduler = !job.scheduler_job.empty() && job.stop_signal != SIGINT;
+  return by_scheduler ? FailureKind::preempted : FailureKind::killed;
 }
 
 std::string node_change_lines(const JobResult& job) {
@@ -107,20 +127,29 @@ json as_json(const RankResult& result) {
   return object;
 }
 
+json as_json(const Cause& cause) {
+  return {{"kind", std::string(name_of(cause.kind))},
+          {"text", cause.text},
+          {"advice", cause.advice},
+          {"signature", cause.signature},
+          {"evidence", cause.evidence},
+          {"role", cause.cascade ? "cascade" : "root"}};
+}
+
 json as_json(const AttemptResult& attempt) {
   json object = {{"attempt", attempt.number}, {"started_at", attempt.started_at}};
   object["ranks"] = json::array();
-  for (const auto& rank : attempt.ranks) object["ranks"].push_back(as_json(rank));
+  for (const auto& rank : attempt.ranks) {
+    object["ranks"].push_back(as_json(rank));
+    if (attempt.first_failure) object["ranks"].back()["role"] = role_of(rank, attempt);
+  }
   if (!attempt.node_change.empty()) object["node_change"] = attempt.node_change;
   if (attempt.last_step >= 0) object["last_step"] = attempt.last_step;
+  if (attempt.first_failure || attempt.cause.kind != Cause::Kind::none)
+    object["cause"] = as_json(attempt.cause);
   if (!attempt.first_failure) return object;
   object["first_failure"] = as_json(*attempt.first_failure);
-  object["cause"] = {{"kind", std::string(name_of(attempt.cause.kind))},
-                     {"text", attempt.cause.text},
-                     {"advice", attempt.cause.advice},
-                     {"signature", attempt.cause.signature},
-                     {"evidence", attempt.cause.evidence},
-                     {"role", attempt.cause.cascade ? "cascade" : "root"}};
+  object["root_rank"] = attempt.root_rank;
   object["policy"] = attempt.policy;
   object["log_dir"] = attempt.log_dir;
   if (!attempt.evidence.empty()) object["evidence"] = attempt.evidence;
@@ -151,8 +180,13 @@ std::string failure_report(const JobResult& job) {
                        seconds(job.lasted), job.remark, job.status) +
            node_change_lines(job);
   if (!last.first_failure)
-    return fmt::format("mgpu-run: {} was stopped by {} after {} (exit status {})", job.target,
-                       signal_name(job.stop_signal.number()), seconds(job.lasted), job.status) +
+    return fmt::format("mgpu-run: {} was stopped by {} after {} (exit status {}){}", job.target,
+                       signal_name(job.stop_signal.number()), seconds(job.lasted), job.status,
+                       stop_kind(job) == FailureKind::preempted
+                           ? fmt::format("; {} was cancelled, pre-empted or has reached its time "
+                                         "limit",
+                                         job.scheduler_job)
+                           : "") +
            node_change_lines(job);
   std::string out = fmt::format(
       "mgpu-run: {} failed after {}, attempt {}{} (exit status {})\n", job.target,
@@ -175,6 +209,7 @@ std::string report_json(const JobResult& job) {
       {"node_rank", job.node_rank},
       {"exit_status", job.status},
       {"stop_signal", job.stop_signal ? json(signal_name(job.stop_signal.number())) : json()},
+      {"stop_kind", job.stop_signal ? json(name_of(stop_kind(job))) : json()},
       {"max_restarts", job.max_restarts},
       {"remark", job.remark},
       {"lasted_s", double(job.lasted.count()) / 1e6}};

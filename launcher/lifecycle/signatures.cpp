@@ -201,12 +201,12 @@ std::string_view line_with(std::string_view text, std::string_view words) {
   return first_line(text.substr(begin == std::string_view::npos ? 0 : begin + 1));
 }
 
-bool contains(std::string_view text, std::string_view words) {
+bool has_words(std::string_view text, std::string_view words) {
   return text.find(words) != std::string_view::npos;
 }
 
 bool is_in(const Signature& signature, std::string_view text) {
-  return contains(text, signature.words) && contains(text, signature.also);
+  return has_words(text, signature.words) && has_words(text, signature.also);
 }
 
 std::optional<SignatureMatch> xid_in(const std::vector<std::string_view>& lines) {
@@ -232,7 +232,7 @@ std::optional<SignatureMatch> match_exception(std::string_view message,
           return SignatureMatch{&signature, line_with(message, signature.words)};
         break;
       case Signature::Where::type:
-        if (message.starts_with(signature.words) && contains(message, signature.also))
+        if (message.starts_with(signature.words) && has_words(message, signature.also))
           return SignatureMatch{&signature, first_line(message)};
         break;
       case Signature::Where::callstack:
@@ -268,7 +268,7 @@ std::string_view gpu_oom_before(std::string_view text, std::size_t exception) {
     const auto chained = text.find("above exception", at);
     if (at < exception && (chained == std::string_view::npos || chained > exception)) continue;
     const auto line = line_with(text, signature.words);
-    if (contains(line, signature.also)) return line;
+    if (has_words(line, signature.also)) return line;
   }
   return {};
 }

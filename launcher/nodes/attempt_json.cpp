@@ -35,7 +35,7 @@ void fields(AttemptResult& attempt, Visit&& field) {
   field("stderr_tail", attempt.stderr_tail), field("log_dir", attempt.log_dir);
   field("last_step", attempt.last_step), field("signature", attempt.cause.signature);
   field("evidence", attempt.cause.evidence), field("cascade", attempt.cause.cascade);
-  field("evidence_folder", attempt.evidence);
+  field("evidence_folder", attempt.evidence), field("root_rank", attempt.root_rank);
 }
 
 // Texts come from another node: each is one printable line, only `stderr_tail` is several.

@@ -116,6 +116,7 @@ void Coordinator::assess_round(LeaderTime now) {
   RoundEnded over{
       .round = round_.number(), .failures = round_.failures(), .why = round_.stop_reason()};
   over.last_step = round_.last_step();
+  over.lost_node = round_.has_lost_node();
   const bool failed =
       !over.failures.empty() &&
       !round_.has_external_cause(over.failures.front().second, settings_.keep_alive / 10);

@@ -284,6 +284,8 @@ AttemptResult Leader::merge_results(const RoundEnded& over) const {
   if (!over.failures.empty()) attempt = attempt_from_json(over.failures.front().second.details);
   attempt.number = round_restarts_;
   attempt.last_step = over.last_step;
+  // Ranks that fail when a node is lost do so because of that.
+  if (over.lost_node && !over.decision) attempt.cause = {Cause::Kind::lost_node, over.why, {}};
   attempt.ranks.clear();
   for (const NodeId node : round_nodes_)
     if (const auto ends = round_results_.find(node); ends != round_results_.end())

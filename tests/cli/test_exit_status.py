@@ -144,6 +144,26 @@ class Restarts(JobTest):
 
 
 class FailureReport(JobTest):
+    def test_a_rank_whose_peer_vanished_is_not_the_cause(self):
+        job = self.run_job("-n", 2, self.script(
+            'import os, signal, sys, time\n'
+            'done = sys.argv[1]\n'
+            'if os.environ["RANK"] == "0":\n'
+            '    while not os.path.exists(done): time.sleep(0.01)\n'
+            '    raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer")\n'
+            'try:\n'
+            '    raise ValueError("boom")\n'
+            'finally:\n'
+            '    import traceback; traceback.print_exc()\n'
+            '    open(done, "w").close()\n'
+            '    time.sleep(60)\n'), self.dir / "done")
+        attempt = job.report["attempts"][0]
+        self.assertEqual(attempt["first_failure"]["rank"], 0)
+        self.assertEqual(attempt["root_rank"], 1)
+        self.assertEqual(attempt["cause"]["text"], "a consequence of rank 1: ValueError: boom")
+        self.assertEqual({rank["rank"]: rank["role"] for rank in attempt["ranks"]},
+                         {0: "cascade", 1: "root"})
+
     def test_the_python_exception_is_the_cause(self):
         worker = self.script('import os\nif os.environ["RANK"] == "1": raise ValueError("boom")\n'
                              'import time; time.sleep(60)\n')

@@ -203,6 +203,7 @@ TEST_CASE("a lost node stops the others, which continue when its ranks must have
   CHECK(job.started_round() == Nodes{1, 2});
   CHECK(job.coordinator.counts().restarts == 0);
   CHECK_FALSE(job.all<RoundEnded>().at(0).decision);
+  CHECK(job.all<RoundEnded>().at(0).lost_node);
 }
 
 TEST_CASE("a node whose end was reported is not waited for", "[coordinator]") {

@@ -118,3 +118,36 @@ TEST_CASE("an exception on stderr becomes the error file that the rank did not w
     CHECK(result.cause.text == "ValueError: boom");
   }
 }
+
+TEST_CASE("a rank whose connection broke is not the cause if another one has one", "[causes]") {
+  const std::string closed =
+      kTraceback.substr(0, kTraceback.rfind("ValueError")) +
+      "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4244\n";
+  std::string other = kTraceback;  // of local rank 0, which mgpu-run stopped while it was exiting
+  AttemptResult result = attempt();
+  result.ranks.back().report = {.signal = SIGTERM};
+  const auto stderr_of = [&](int rank) { return rank == 1 ? closed : other; };
+
+  CHECK(rank_with_cause(result, 1, stderr_of) == 0);
+  describe_first_failure(result, 1, {.log_dir = "logs/0", .stderr_tail = other, .local_rank = 0});
+  REQUIRE(result.first_failure);
+  CHECK(result.first_failure->rank == 5);
+  CHECK(result.root_rank == 4);
+  CHECK(result.cause.kind == Cause::Kind::python_exception);
+  CHECK(result.cause.text == "a consequence of rank 4: ValueError: boom");
+  CHECK(result.log_dir == "logs/0");
+
+  SECTION("not one that was only stopped") {
+    other = GENERATE("", "saving a checkpoint\n");
+    CHECK(rank_with_cause(result, 1, stderr_of) == 1);
+  }
+  SECTION("a rank that died by itself comes before one that was stopped") {
+    result.ranks.push_back({.rank = 6, .local_rank = 2, .pid = 12, .report = {.signal = SIGSEGV}});
+    const auto texts = [&](int rank) { return rank == 2 ? std::string() : stderr_of(rank); };
+    CHECK(rank_with_cause(result, 1, texts) == 2);
+  }
+  SECTION("and a first failure with a cause of its own is the cause") {
+    CHECK(rank_with_cause(result, 0, stderr_of) == 0);
+    CHECK(rank_with_cause(result, 1, [&](int) { return other; }) == 1);
+  }
+}
