@@ -60,6 +60,8 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
               .workdir = options.workdir,
               .own_stdin = options.rdzv_token_stdin,
               .whole_group = options.signal_group || !plan_.command.python}),
+      memory_monitor_(io_, plan_.facts.gpus, memory_.shared_cgroup(), options.worker_memory,
+                      memory_callbacks()),
       rendezvous_endpoint_(io_, options),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
       pump_(supervisor_, pump_callbacks()),
@@ -117,6 +119,16 @@ SignalWatch::Callbacks EventLoop::signal_callbacks() {
               [this](Signal signal) {
                 if (signal == SIGWINCH) output_.resize_terminals();
                 ranks_.signal_leaders(signal);
+              }};
+}
+
+MemoryMonitor::Callbacks EventLoop::memory_callbacks() {
+  return {.note = [this](auto line) { journal_.note(line); },
+          .running = [this](int rank) { return ranks_.running(rank) ? ranks_.pid_of(rank) : 0; },
+          .kill = [this](int rank) { ranks_.signal_group(rank, SIGKILL); },
+          .sampled =
+              [this](const auto& request, const auto& sample) {
+                if (status_note_) status_note_->show_memory(request, sample);
               }};
 }
 
@@ -236,8 +248,6 @@ void EventLoop::carry_out(const StartRanks& action) {
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt(ranks_.size());
   kernel_log_.begin_attempt();
-  if (action.attempt == 0 && options_.worker_memory != 0 && !containment_.rank_cgroups().limited())
-    journal_.note("--worker-memory is not enforced: no memory cgroup can be created here");
   if (!session_) {
     rendezvous_endpoint_.begin_attempt();
     attempt_.number = action.attempt;
@@ -246,10 +256,12 @@ void EventLoop::carry_out(const StartRanks& action) {
   }
   starting_ = action.attempt;
   start_cancelled_ = false;
-  output_.files().ask(logs_.begin_attempt(action.attempt, ranks_.size()),
-                      [this, attempt = action.attempt](auto folder) {
-                        folder_created(attempt, std::move(folder));
-                      });
+  const auto create_folder = [this, attempt = action.attempt] {
+    output_.files().ask(logs_.begin_attempt(attempt, ranks_.size()), [this, attempt](auto folder) {
+      folder_created(attempt, std::move(folder));
+    });
+  };
+  action.attempt == 0 ? create_folder() : memory_monitor_.when_drained(create_folder);
 }
 
 // The ranks start when their log folders exist, unless they were stopped before that.
@@ -262,6 +274,8 @@ void EventLoop::folder_created(int attempt, LogFolder::AttemptFolder folder) {
     attempt_.log_dir = std::move(folder.path);
     specs_ = make_rank_specs(options_, plan_.command, plan_.placement, attempt_, plan_.facts);
     start_ranks();
+    memory_monitor_.begin_attempt(plan_.placement.base_rank, ranks_.size(),
+                                  containment_.rank_cgroups());
   });
 }
 
@@ -370,6 +384,7 @@ void EventLoop::abandon_unkillable() {
 }
 
 void EventLoop::carry_out(const Sweep&) {
+  memory_monitor_.end_attempt();
   sweeping_ = true;
   sweep();
 }
@@ -451,6 +466,7 @@ void EventLoop::assess_first_failure(std::function<void()> then) {
                        .python = plan_.command.python,
                        .start_problem = start_problem_,
                        .gpu_fault = kernel_log_.gpu_fault()};
+  memory_monitor_.complete(traces.memory, failed, ranks_.pid_of(failed), kernel_log_.oom_kills());
   output_.save_tails(failed, traces.log_dir);
   const auto path = error_file_path(traces.log_dir);
   output_.files().ask(

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "launcher/memory/sampler.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/output/file_thread.hpp"
 #include "launcher/plan/job_plan.hpp"
@@ -17,15 +19,21 @@ class StatusNote {
 
   // Writes the note if it has changed. `attempt` counts from 0.
   void show(std::string_view state, int attempt);
+  // Writes the note with the memory of ranks and GPUs, until the next show().
+  void show_memory(const SampleRequest& request, const MemorySample& sample);
   void remove();
 
  private:
+  // Without memory if there is no sample.
+  void write(const SampleRequest& request = {}, const MemorySample* sample = nullptr);
+
   FileThread& files_;
   const Options& options_;
   const Placement& placement_;
   std::string host_;
   std::string shown_;
   int attempt_ = -1;
+  std::int64_t since_ = 0;
 };
 
 }  // namespace mgpu::launcher
