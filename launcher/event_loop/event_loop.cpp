@@ -63,6 +63,8 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
               .workdir = options.workdir,
               .own_stdin = options.rdzv_token_stdin,
               .whole_group = options.signal_group || !plan_.command.python}),
+      memory_monitor_(io_, plan_.facts.gpus, memory_.shared_cgroup(), options.worker_memory,
+                      memory_callbacks()),
       rendezvous_endpoint_(io_, options),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
       pump_(supervisor_, pump_callbacks()),
@@ -164,6 +166,16 @@ void EventLoop::collect_evidence_of(const Hang& hang, const ProgressWatch::Done&
 void EventLoop::end_hang(const Hang& hang) {
   feed(HangFound{hang.rank - plan_.placement.base_rank});
   if (session_ && supervisor_.first_failed() >= 0) session_->report_failure();
+}
+
+MemoryMonitor::Callbacks EventLoop::memory_callbacks() {
+  return {.note = [this](auto line) { journal_.note(line); },
+          .running = [this](int rank) { return ranks_.running(rank) ? ranks_.pid_of(rank) : 0; },
+          .kill = [this](int rank) { ranks_.signal_group(rank, SIGKILL); },
+          .sampled =
+              [this](const auto& request, const auto& sample) {
+                if (status_note_) status_note_->show_memory(request, sample);
+              }};
 }
 
 // The ranks of the other nodes get the signal at the same time, not after ours have exited.
@@ -286,8 +298,6 @@ void EventLoop::carry_out(const StartRanks& action) {
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt(ranks_.size());
   kernel_log_.begin_attempt();
-  if (action.attempt == 0 && options_.worker_memory != 0 && !containment_.rank_cgroups().limited())
-    journal_.note("--worker-memory is not enforced: no memory cgroup can be created here");
   if (!session_) {
     rendezvous_endpoint_.begin_attempt();
     attempt_.number = action.attempt;
@@ -296,10 +306,12 @@ void EventLoop::carry_out(const StartRanks& action) {
   }
   starting_ = action.attempt;
   start_cancelled_ = false;
-  output_.files().ask(logs_.begin_attempt(action.attempt, ranks_.size(), !plan_.facts.gpus.empty()),
-                      [this, attempt = action.attempt](auto folder) {
-                        folder_created(attempt, std::move(folder));
-                      });
+  const auto create_folder = [this, attempt = action.attempt] {
+    output_.files().ask(
+        logs_.begin_attempt(attempt, ranks_.size(), !plan_.facts.gpus.empty()),
+        [this, attempt](auto folder) { folder_created(attempt, std::move(folder)); });
+  };
+  action.attempt == 0 ? create_folder() : memory_monitor_.when_drained(create_folder);
 }
 
 // The ranks start when their log folders exist, unless they were stopped before that.
@@ -313,6 +325,8 @@ void EventLoop::folder_created(int attempt, LogFolder::AttemptFolder folder) {
     attempt_.nccl_dir = std::move(folder.nccl);
     specs_ = make_rank_specs(options_, plan_.command, plan_.placement, attempt_, plan_.facts);
     start_ranks();
+    memory_monitor_.begin_attempt(plan_.placement.base_rank, ranks_.size(),
+                                  containment_.rank_cgroups());
   });
 }
 
@@ -424,6 +438,7 @@ void EventLoop::abandon_unkillable() {
 }
 
 void EventLoop::carry_out(const Sweep&) {
+  memory_monitor_.end_attempt();
   sweeping_ = true;
   sweep();
 }
@@ -512,6 +527,7 @@ void EventLoop::assess_first_failure(std::function<void()> then) {
                        .local_rank = root,
                        .hang = progress_.hang(),
                        .suspended = suspended_};
+  memory_monitor_.complete(traces.memory, root, ranks_.pid_of(root), kernel_log_.oom_kills());
   output_.save_tails(root, traces.log_dir);
   const auto path = error_file_path(traces.log_dir);
   output_.files().ask(

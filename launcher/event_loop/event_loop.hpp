@@ -18,6 +18,7 @@
 #include "launcher/event_loop/signal_watch.hpp"
 #include "launcher/event_loop/status_note.hpp"
 #include "launcher/lifecycle/supervisor.hpp"
+#include "launcher/memory/monitor.hpp"
 #include "launcher/nodes/rendezvous_endpoint.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/output/log_folder.hpp"
@@ -86,6 +87,7 @@ class EventLoop {
 
   // Signals to this process.
   SignalWatch::Callbacks signal_callbacks();
+  MemoryMonitor::Callbacks memory_callbacks();
   void stop_job(Signal signal);
   void show_status();
   void suspend(const std::function<void()>& ready);
@@ -109,6 +111,7 @@ class EventLoop {
   Journal journal_;
   WorkerSocket worker_socket_;
   RankGroup ranks_;  // destroyed before containment_: ranks are killed before orphan processes
+  MemoryMonitor memory_monitor_;
   RendezvousEndpoint rendezvous_endpoint_;
   Supervisor supervisor_;
   EventPump pump_;

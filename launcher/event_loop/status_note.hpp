@@ -5,7 +5,10 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "launcher/lifecycle/step_times.hpp"
+#include "launcher/memory/sampler.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/output/file_thread.hpp"
 #include "launcher/plan/job_plan.hpp"
@@ -20,9 +23,13 @@ class StatusNote {
 
   // Writes the note if it has changed. `attempt` counts from 0.
   void show(std::string_view state, int attempt, const std::vector<RankProgress>& progress);
+  // Writes the note with the memory of ranks and GPUs.
+  void show_memory(const SampleRequest& request, const MemorySample& sample);
   void remove();
 
  private:
+  void write();
+
   FileThread& files_;
   const Options& options_;
   const Placement& placement_;
@@ -31,6 +38,7 @@ class StatusNote {
   int attempt_ = -1;
   std::int64_t since_ = 0;  // when they last changed
   std::vector<RankProgress> progress_;
+  nlohmann::json memory_;  // of the attempt's newest sample; null: none
 };
 
 }  // namespace mgpu::launcher

@@ -9,18 +9,18 @@
 namespace mgpu::launcher {
 namespace {
 
-constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
+constexpr double kBytesInMiB = 1 << 20, kBytesInGiB = 1 << 30;
 
 }  // namespace
 
 std::string size_text(std::uint64_t bytes) {
-  const double mib = double(bytes) / kMiB;
+  const double mib = double(bytes) / kBytesInMiB;
   return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
 }
 
 std::string share_text(std::uint64_t used, std::uint64_t total) {
-  const bool large = double(total) >= kGiB;
-  const double unit = large ? kGiB : kMiB;
+  const bool large = double(total) >= kBytesInGiB;
+  const double unit = large ? kBytesInGiB : kBytesInMiB;
   return fmt::format("{:.1f} of {:.1f} {}", double(used) / unit, double(total) / unit,
                      large ? "GiB" : "MiB");
 }

@@ -22,6 +22,8 @@ class MemoryWatch {
 
   // Starts counting OOM kills from zero. The ranks' cgroups are new.
   void begin_attempt(int ranks);
+  // The folder of the cgroup that all ranks are in; empty: it has no memory controller.
+  std::string shared_cgroup() const { return shared_ ? shared_->folder() : std::string(); }
   // The current facts about a rank. Zero kills when the files cannot be read.
   MemoryFacts facts(int local_rank = 0) const;
 

@@ -123,7 +123,7 @@ GROWER = """import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, lambda *_: (print("peer stopped", flush=True), os._exit(0)))
 if os.environ["RANK"] == "0":
     while True: time.sleep(60)
-grow = "held = []\\nwhile True: held.append(b'x' * (1 << 20))"
+grow = "import time; held = []\\nwhile True: held.append(b'x' * (1 << 20)); time.sleep(0.002)"
 if sys.argv[1] == "child": sys.exit(subprocess.call([sys.executable, "-c", grow]))
 exec(grow)
 """
@@ -153,6 +153,24 @@ class WorkerMemory(TorchJobTest):
         self.assertEqual(attempt["cause"]["kind"], "host_oom", attempt["cause"]["text"])
         self.assertIn("96.0 MiB", attempt["cause"]["text"])
         self.assertEqual(job.out.splitlines(), ["peer stopped"])
+
+    def test_without_a_cgroup_mgpu_run_itself_kills_the_rank(self):
+        """As on a machine on which no cgroup can be created."""
+        hidden = self.write("hidden", f"#!/bin/sh\nmount -t tmpfs -o ro none /sys/fs/cgroup || exit 99\n"
+                                      f"exec '{MGPU_RUN}' \"$@\"\n", 0o755)
+        outer = self.write("outer", f"#!/bin/sh\nexec unshare -m '{hidden}' \"$@\"\n", 0o755)
+        for who in "rank", "child":
+            with self.subTest(who):
+                job = self.grow(who, program=outer)
+                if job.returncode in (1, 99) and not job.report:
+                    self.skipTest("mounts are not permitted here")
+                self.assertIn("no memory cgroup can be created here", job.err)
+                attempt = job.report["attempts"][0]
+                self.assertEqual((attempt["first_failure"]["rank"], attempt["cause"]["kind"]),
+                                 (1, "host_oom"), attempt["cause"])
+                self.assertIn("more than --worker-memory 96.0 MiB, so mgpu-run killed them",
+                              attempt["cause"]["text"])
+                self.assertEqual(job.out.splitlines(), ["peer stopped"])
 
 
 class Gpu(TorchJobTest):
