@@ -9,9 +9,6 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIMIT = 600
-# Faults of which the launcher does not find the cause yet. They are injected and judged by all
-# other rules.
-CAUSES_NOT_JUDGED = ("kill", "terminate", "full disk")
 
 
 class SoakTest(unittest.TestCase):
@@ -20,8 +17,7 @@ class SoakTest(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="mgpu-soak-test-") as folder:
             done = subprocess.run(
                 [sys.executable, "-B", HERE / "soak.py", "--seed", "17", "--faults", str(faults),
-                 "--job", job, "--nodes", str(nodes), "--hang-timeout", "15",
-                 "--causes-not-judged", ",".join(CAUSES_NOT_JUDGED), *options,
+                 "--job", job, "--nodes", str(nodes), "--hang-timeout", "15", *options,
                  "--state", pathlib.Path(folder) / "state"],
                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT,
                 env=os.environ, check=False)
