@@ -1,5 +1,6 @@
 #include "launcher/event_loop/status_note.hpp"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "launcher/nodes/job_registry.hpp"
@@ -51,7 +52,7 @@ void StatusNote::show(std::string_view state, int attempt,
   const bool same_state = state == state_ && attempt == attempt_;
   if (same_state && progress == progress_) return;
   if (!same_state) since_ = rendezvous::boot_now().count();
-  if (attempt != attempt_) memory_ = {};
+  if (attempt != attempt_) memory_.reset();
   state_ = state;
   attempt_ = attempt;
   progress_ = progress;
@@ -60,7 +61,7 @@ void StatusNote::show(std::string_view state, int attempt,
 
 void StatusNote::show_memory(const SampleRequest& request, const MemorySample& sample) {
   if (state_.empty()) return;
-  memory_ = memory_json(request, sample);
+  memory_.emplace(request, sample);
   write();
 }
 
@@ -71,7 +72,7 @@ void StatusNote::write() {
                {"state", state_},    {"since", since_},
                {"address", "local"}, {"ranks", std::move(ranks)}};
   if (!progress_.empty()) node["progress"] = progress_json(progress_);
-  if (!memory_.is_null()) node["memory"] = memory_;
+  if (memory_) node["memory"] = memory_json(memory_->first, memory_->second);
   const json status = {{"job", options_.rdzv_id},
                        {"target", options_.target},
                        {"leader", host_},

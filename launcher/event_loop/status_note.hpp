@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "launcher/lifecycle/step_times.hpp"
 #include "launcher/memory/sampler.hpp"
@@ -38,7 +38,7 @@ class StatusNote {
   int attempt_ = -1;
   std::int64_t since_ = 0;  // when they last changed
   std::vector<RankProgress> progress_;
-  nlohmann::json memory_;  // of the attempt's newest sample; null: none
+  std::optional<std::pair<SampleRequest, MemorySample>> memory_;  // the attempt's newest
 };
 
 }  // namespace mgpu::launcher
