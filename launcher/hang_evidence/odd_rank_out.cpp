@@ -201,8 +201,15 @@ std::optional<OddRank> by_stack(const std::vector<RankState>& ranks, const Key& 
                                          is_or_are(*odd->many), activity_of(*odd->many->front())));
 }
 
+// Collectives of NCCL only enter the queue of the GPU. The program waits for the queue.
+bool waits_for_gpu(const std::vector<PythonFrame>& stack) {
+  return !stack.empty() && in_folder(stack.front(), "/torch/cuda/") &&
+         (stack.front().function == "synchronize" || stack.front().function == "wait");
+}
+
 std::string call_name(const RankState& rank) {
   if (const auto call = torch_call(rank.python)) return call->name;
+  if (waits_for_gpu(rank.python)) return "synchronize";
   return rank.python.empty() ? native_call(rank.native) : std::string();
 }
 

@@ -111,9 +111,7 @@ class OutOfMemory(test_determinism.Training):
         for number, size in (("whole", STEP // ranks), ("halves", STEP // ranks // 2)):
             job = self.run_ranks(number, ranks, per_device_train_batch_size=size, **keys)
             self.assertEqual(job.returncode, 0, job.stdout + job.stderr)
-            # Ranks that share a GPU: the metric is their sum.
-            share = ranks if ranks > GPUS else 1
-            peaks.append(max(self.column(number, "memory_bytes")) / share)
+            peaks.append(max(self.column(number, "memory_bytes")))
         print([f"{peak / 2**30:.2f} GiB" for peak in peaks], end=" ", flush=True)
         fraction = sum(peaks) / 2 / torch.cuda.get_device_properties(0).total_memory
         return ",".join(f"{rank}={fraction:.6f}" for rank in limited)

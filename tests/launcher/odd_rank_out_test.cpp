@@ -37,6 +37,15 @@ RankState reporting(int rank, std::int64_t sequence, bool waiting,
   return state;
 }
 
+// NCCL's collectives are in the queue of the GPU.
+RankState waiting_for_gpu(int rank, int line) {
+  auto state = sleeping(rank);
+  state.process_state = 'R';
+  state.python = {{kTorch + "/cuda/__init__.py", 1162, "synchronize"},
+                  {"/home/me/train.py", line, "main"}};
+  return state;
+}
+
 RankState in_state(int rank, char process_state) {
   auto state = in_call(rank, "all_reduce", 10);
   state.process_state = process_state;
@@ -71,6 +80,10 @@ TEST_CASE("the rank that the others wait for is named, and why", "[hang]") {
        1,
        "rank 1 is in no collective but at train.py:20 in load (waits in hrtimer_nanosleep), while "
        "rank 0 is in all_reduce (train.py:10)"},
+      {{waiting_for_gpu(0, 10), in_own_code(1, 20)},
+       1,
+       "rank 1 is in no collective but at train.py:20 in load (waits in hrtimer_nanosleep), while "
+       "rank 0 is in train.py:10 in main, which called synchronize (__init__.py:1162) (running)"},
       {{in_own_code(0, 20, 'R'), in_call(1, "all_reduce", 10), in_call(2, "all_reduce", 10)},
        0,
        "rank 0 is in no collective but at train.py:20 in load (running), while ranks 1, 2 are in "
