@@ -197,7 +197,7 @@ def nodes():
 
 def soak():
     """Random faults in the quickstart job and in a PyTorch job."""
-    yield from with_torch("soak", second_try=True)
+    yield from with_torch("soak")
 
 
 # Files of tests/peers that start many trainings or long ones. They take two thirds of its time.
