@@ -138,6 +138,7 @@ ProgressWatch::Callbacks EventLoop::progress_callbacks() {
             for (int& rank : ranks) rank += plan_.placement.base_rank;
             return ranks;
           },
+      .held_up = [this] { return output_.full(); },
       .running = [this] { return supervisor_.active() && !supervisor_.stopping(); },
       .collect_evidence = [this](const Hang& hang,
                                  const auto& done) { collect_evidence_of(hang, done); },
@@ -345,6 +346,7 @@ void EventLoop::start_ranks() {
       containment_.rank_started(spec.local_rank, ranks_.pid_of(spec.local_rank));
     }
   }
+  if (ranks_suspended_) ranks_.signal_groups(SIGSTOP);  // since the attempt was begun
 }
 
 void EventLoop::not_started(int local_rank, int error) {
@@ -515,8 +517,9 @@ void EventLoop::carry_out(const LeaveJob& action) {
 // Calls `then` when the failure is described, unless this has become pointless by then.
 void EventLoop::assess_first_failure(std::function<void()> then) {
   const int failed = supervisor_.first_failed();
-  const int root = rank_with_cause(journal_.attempt(), failed,
-                                   [this](int rank) { return output_.stderr_tail(rank); });
+  const auto stderr_of = [this](int rank) { return output_.stderr_tail(rank); };
+  const int root =
+      progress_.hang() ? failed : rank_with_cause(journal_.attempt(), failed, stderr_of);
   FailureTraces traces{.log_dir = log_dir_of(root),
                        .stderr_tail = output_.stderr_tail(root),
                        .memory = memory_.facts(root),

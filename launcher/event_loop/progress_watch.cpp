@@ -26,6 +26,7 @@ void ProgressWatch::begin_attempt(bool elsewhere) {
   watch_.begin_attempt(elsewhere);
   times_.begin_attempt();
   hang_.reset();
+  pending_ = false;
   ++collecting_;
   evidence_.cancel();
 }
@@ -56,12 +57,14 @@ void ProgressWatch::resume() {
 }
 
 // Much more time than between two looks has passed only if this process did not run. Then the ranks
-// may not have run either (a frozen container, a machine that swaps): that time does not count.
+// may not have run either (a frozen container, a machine that swaps): that time does not count. Nor
+// does time in which ranks wait until somebody reads their output.
 ProgressWatch::Time ProgressWatch::now() {
   const auto time = std::chrono::steady_clock::now();
   const auto passed = std::chrono::duration_cast<Time>(time - read_);
   read_ += passed;
-  if (!paused_) now_ += scheduled_ ? std::min(passed, 2 * interval() + kShortest) : passed;
+  if (!paused_ && !callbacks_.held_up())
+    now_ += scheduled_ ? std::min(passed, 2 * interval() + kShortest) : passed;
   return now_;
 }
 
@@ -81,10 +84,11 @@ void ProgressWatch::look() {
   if (!callbacks_.running()) return;  // the next attempt's first heartbeat schedules again
   schedule();
   callbacks_.looked();
-  if (!watch_.overdue(time)) return;
+  if (pending_ || hang_ || !watch_.overdue(time)) return;
   callbacks_.read_waiting();
-  auto hang = watch_.find(time, callbacks_.suspended());
-  if (!hang || std::exchange(hang_, hang)) return;
+  const auto hang = watch_.find(time, callbacks_.suspended());
+  if (!hang) return;
+  pending_ = true;
   callbacks_.note(cause_of(*hang).text);
   const int looked = ++collecting_;
   evidence_.start(kEvidenceTime, [this, looked, found = *hang] { judge(looked, found); });
@@ -95,13 +99,14 @@ void ProgressWatch::judge(int looked, const Hang& hang) {
   if (looked != collecting_) return;
   ++collecting_;
   evidence_.cancel();
-  hang_.reset();
+  pending_ = false;
   if (!callbacks_.running()) return;
   callbacks_.read_waiting();
   if (!watch_.overdue(now()))
     return callbacks_.note("ranks make progress again; the job continues");
   hang_ = hang;
   callbacks_.hung(hang);
+  if (callbacks_.running()) hang_.reset();  // the rank has exited meanwhile; look again
 }
 
 }  // namespace mgpu::launcher

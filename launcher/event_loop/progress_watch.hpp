@@ -28,6 +28,8 @@ class ProgressWatch {
     std::function<void()> read_waiting;
     // The ranks that a signal or a debugger has suspended.
     std::function<std::vector<int>()> suspended;
+    // Whether ranks may have to wait because nobody reads their output.
+    std::function<bool()> held_up;
     // Whether the ranks of the attempt run, and nobody has stopped them.
     std::function<bool()> running;
     // Starts to collect evidence of the hang, without blocking, then calls `done`: with the same
@@ -79,7 +81,8 @@ class ProgressWatch {
   std::chrono::steady_clock::time_point read_;  // when now() was last called
   Time now_{0};
   bool scheduled_ = false, paused_ = false;
-  int collecting_ = 0;  // changes whenever evidence is no longer waited for
+  bool pending_ = false;  // a hang was found, and its evidence is being collected
+  int collecting_ = 0;    // changes whenever evidence is no longer waited for
   std::optional<Hang> hang_;
 };
 

@@ -1,6 +1,7 @@
 #include "launcher/hang_evidence/collect.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -87,6 +88,7 @@ class Collection {
 
   // Moves the records to the other evidence; those that are not there in time stay where they are.
   void take_nccl_records(SteadyClock::time_point until) {
+    if (folder_.path().empty()) return;
     until = std::min(until, deadline_);
     while (true) {
       std::erase_if(recording_, [&](int rank) {
@@ -172,6 +174,8 @@ class Collection {
     state.native = main_thread_functions(run.output);
     folder_.write(fmt::format("rank_{}_native.txt", state.rank),
                   rendezvous::printable_output(run.output));
+    // A debugger that was killed may have left the signal with which it stops a process.
+    if (run.timed_out && state.process_state != 'T') ::kill(state.pid, SIGCONT);
     if (run.timed_out)
       notes_[i] = fmt::format("{} did not finish in time", tool.name);
     else if (state.native.empty())

@@ -39,8 +39,8 @@ void EvidenceFolder::write(const std::string& name, std::string_view text) {
   const std::lock_guard lock(mutex_);
   if (path_.empty() || !problem_.empty()) return;
   const auto file = path_ + "/" + name;
-  const rendezvous::UniqueFd fd(
-      ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const rendezvous::UniqueFd fd(::open(
+      file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
   const int error = fd ? write_text(fd.get(), text) : errno;
   if (error != 0) failed("cannot write to", error);
 }

@@ -50,7 +50,8 @@ std::vector<MappedFile> mapped_files(pid_t pid) {
 // Tables of an ELF file; one that is not complete is empty.
 class ElfFile {
  public:
-  explicit ElfFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit ElfFile(const std::string& path)
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     const auto heads = table<Elf64_Ehdr>(0, 1);
     constexpr unsigned char kOurs[] = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB};
     if (heads.empty() || std::memcmp(heads[0].e_ident, kOurs, sizeof kOurs) != 0) return;

@@ -155,8 +155,11 @@ Cause from_exception(std::string_view message, std::string_view callstack) {
 
 // What argparse, click, CLI11, python itself and the trainer print before they exit with 2.
 bool is_usage_message(std::string_view tail) {
-  return tail.find("usage:") != std::string_view::npos ||
-         tail.find("Usage:") != std::string_view::npos ||
+  const auto lines = lines_of(tail);
+  return std::ranges::any_of(lines,
+                             [](std::string_view line) {
+                               return line.starts_with("usage:") || line.starts_with("Usage:");
+                             }) ||
          tail.find("can't open file") != std::string_view::npos ||
          last_line(tail).starts_with("mgpu-train: ");
 }
@@ -255,12 +258,13 @@ Cause find_cause(const FailureEvidence& evidence) {
 
 }  // namespace
 
-// Ranks wrote parts of both texts.
+// Ranks wrote parts of the texts, which may be long: an exception can print a whole data set.
 Cause diagnose(const FailureEvidence& evidence) {
   Cause cause = find_cause(evidence);
-  cause.text = rendezvous::printable(cause.text);
+  constexpr std::size_t kMost = 16 << 10;
+  cause.text = rendezvous::printable(cause.text.substr(0, kMost));
   cause.advice = rendezvous::printable(cause.advice);
-  cause.evidence = rendezvous::printable(cause.evidence);
+  cause.evidence = rendezvous::printable(cause.evidence.substr(0, kMost));
   return cause;
 }
 

@@ -52,10 +52,11 @@ void HangWatch::record(const Heartbeat& heartbeat, Time now) {
   // A step ends any other phase.
   if (heartbeat.step) rank.phase = kTrainingPhase;
   if (heartbeat.phase) rank.phase = *heartbeat.phase;
-  const bool stepped = heartbeat.step && *heartbeat.step > rank.step;
+  const bool stepped = heartbeat.step && *heartbeat.step != rank.step;
   if (stepped) {
+    // A program that trains again, or goes back to a checkpoint, counts from a lower number.
+    if (rank.first_step < 0 || *heartbeat.step < rank.step) rank.first_step = *heartbeat.step;
     rank.step = *heartbeat.step;
-    if (rank.first_step < 0) rank.first_step = rank.step;
   }
   if (!stepped && rank.phase == before.phase) return;
   if (!is_new) learn(before, now - before.since);

@@ -11,7 +11,7 @@ constexpr std::chrono::seconds kStartUp{5};
 // In this time programs import what they need, also from a slow network file system. Later a
 // program that reports no steps may have done much that a restart can build on.
 constexpr std::chrono::seconds kImports{60};
-constexpr std::chrono::milliseconds kLongestDelay{60'000};
+constexpr std::chrono::milliseconds kAlike{5'000}, kLongestDelay{60'000};
 
 bool failed_starting_up(const FailedAttempt& attempt) {
   return !attempt.of_node && !is_retryable(attempt.cause) && attempt.lasted < kStartUp;
@@ -21,14 +21,22 @@ bool certainly_fails_again(const FailedAttempt& attempt) {
   return !attempt.of_node && attempt.certain && attempt.last_step < 0 && attempt.lasted < kImports;
 }
 
-// The newest failure is that of the attempt before it, at the same step.
+// Whether both attempts came about equally far, by the time that they ran.
+bool lasted_alike(const FailedAttempt& one, const FailedAttempt& other) {
+  const auto longer = std::max(one.lasted, other.lasted);
+  return longer - std::min(one.lasted, other.lasted) <= std::max(longer / 10, kAlike);
+}
+
+// The newest failure is that of the attempt before it, at the same step. The same text is not
+// enough: "error in a worker process" can have another reason each time.
 bool is_repeated(const std::vector<FailedAttempt>& history) {
   if (history.size() < 2) return false;
   const auto& last = history.back();
   const auto& before = history[history.size() - 2];
   if (last.of_node || last.cause != before.cause || last.last_step != before.last_step)
     return false;
-  return last.last_step >= 0 || (!last.text.empty() && last.text == before.text);
+  if (last.last_step >= 0) return true;
+  return !last.text.empty() && last.text == before.text && lasted_alike(last, before);
 }
 
 std::string place_of(const FailedAttempt& attempt) {

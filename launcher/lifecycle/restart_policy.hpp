@@ -46,7 +46,8 @@ struct RestartLimits {
 // chosen the policy, that needs certainty: a program that cannot start (see is_retryable) is not
 // restarted after a text that leaves no doubt and before any step, or when it fails in this way
 // twice in a row within 5 s of the start. Malformed data and NaN are not restarted when they come
-// twice in a row at the same step, or with the same text if no step is known.
+// twice in a row at the same step, or, if no step is known, with the same text after about the same
+// time.
 Decision decide_restart(const std::vector<FailedAttempt>& history, const RestartLimits& limits,
                         int before = 0);
 

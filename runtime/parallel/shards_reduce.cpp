@@ -96,6 +96,8 @@ void Shards::abandon_micro_batch() {
   for (auto& [unit, gathered] : gathered_)
     for (auto& pending : gathered.pending) wait(pending);
   gathered_.clear();
+  for (std::size_t unit = 0; unit < grad_views_.size(); ++unit)
+    if (open_buckets_.contains(buckets_.bucket_of[unit])) grad_views_[unit] = {};
   open_buckets_.clear();
 }
 

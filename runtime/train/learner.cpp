@@ -54,7 +54,8 @@ void Learner::rehearse(const data::Batch& batch) {
   const profiling::Range range("rehearsal");
   try {
     shards_.begin_micro_batch(true, false);  // the first step begins in the same way, from zero
-    transformer_.train(to_device(batch, device, options_.pin_memory), 1, 0, shards_);
+    const auto piece = data::piece_of(batch, 0, options_.pieces);
+    transformer_.train(to_device(piece, device, options_.pin_memory), 1, 0, shards_);
   } catch (const std::exception& e) {
     if (!is_out_of_memory(e)) throw;
     shards_.abandon_micro_batch();  // the first step reports it, if it needs as much
@@ -88,8 +89,10 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
     return data::piece_of(batches.micro_batches[number / pieces], number % pieces, pieces);
   };
   const auto run_piece = [&](std::size_t number, StepRecord& record) {
-    const auto batch = to_device(pieces == 1 ? batches.micro_batches[number] : batch_of(number),
-                                 options_.shards.device, options_.pin_memory);
+    const auto batch =
+        pieces == 1
+            ? to_device(batches.micro_batches[number], options_.shards.device, options_.pin_memory)
+            : to_device(batch_of(number), options_.shards.device, options_.pin_memory);
     const auto sums = transformer_.train(
         batch, scale, dropout_seed(options_.seed, batches.step, comm_.rank(), number), shards_);
     record.add(StepRecord::kLoss, sums.loss);
@@ -161,7 +164,7 @@ void Learner::complete_collectives(const MicroBatches& micro_batches, std::size_
 
 void Learner::divide_micro_batches(const StepOutcome& outcome) {
   constexpr std::size_t kMostPieces = 1024;
-  if (outcome.indivisible || options_.pieces == kMostPieces) {
+  if (outcome.indivisible || options_.pieces >= kMostPieces) {
     if (lack_) throw std::runtime_error(lack_->message);
     comm_.barrier("barrier after another rank ran out of memory");
     throw std::runtime_error("another rank ran out of memory");

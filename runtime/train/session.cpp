@@ -338,16 +338,23 @@ void Session::load(const std::string& checkpoint, const std::function<void()>& m
     return;
   }
   std::exception_ptr failure;
+  bool too_little_memory = false;
   {
     const std::jthread loading([&] {
       try {
         take_device(device_.index(), true);
         load_all();
-      } catch (...) {
+      } catch (const std::exception& e) {
+        too_little_memory = is_out_of_memory(e);
         failure = std::current_exception();
       }
     });
     meanwhile();
+  }
+  if (too_little_memory) {  // beside what `meanwhile` used for a moment
+    failure = nullptr;
+    release_unused_memory(device_);
+    load_all();
   }
   if (failure) std::rethrow_exception(failure);
 }

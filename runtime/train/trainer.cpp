@@ -74,8 +74,10 @@ void Trainer::train_to_the_end_of_the_epoch() {
     progress_.step = batches.step + 1;
     in_flight_ = InFlight{std::move(record), std::move(batches), requests, rate, epoch_now, flops};
     if (const auto every = config_.consistency_check_steps;
-        every > 0 && progress_.step % every == 0)
+        every > 0 && progress_.step % every == 0) {
+      consume_record();  // a step that did not fit into memory is repeated first
       check_consistency(learner_->shards(), *comm_, progress_.step);
+    }
     progress_.epoch = epoch_now;
     step_ends();
     const bool epoch_ends = !next_ || next_->epoch != epoch;

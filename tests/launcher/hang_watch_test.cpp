@@ -51,6 +51,10 @@ TEST_CASE("a job hangs when no rank makes progress for the fixed limit", "[hangs
     CHECK_FALSE(job.after(18s));
     CHECK(job.after(19s));
   }
+  SECTION("a lower step, of a program that trains again, is progress") {
+    job.watch.record({.rank = 1, .step = 0}, job.now + 9s);
+    CHECK_FALSE(job.after(18s));
+  }
   SECTION("the same step again is no progress") {
     job.watch.record({.rank = 1, .step = 5}, job.now + 9s);
     CHECK(job.after(10s));

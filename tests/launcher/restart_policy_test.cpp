@@ -149,6 +149,15 @@ TEST_CASE("data errors and NaN are not restarted when they repeat at the same st
     CHECK(decide_restart({a, b}, limits).restart);
     CHECK(decide_restart({{kind, 9s}, {kind, 9s}}, limits).restart);
   }
+  SECTION("without a known step the attempts have to last about as long") {
+    const auto after = [&](std::chrono::seconds lasted) {
+      return FailedAttempt{.cause = kind, .lasted = lasted, .text = "OSError: in worker process 0"};
+    };
+    CHECK(decide_restart({after(3600s), after(9000s)}, limits).restart);
+    CHECK(decide_restart({after(3600s), after(9s)}, limits).restart);
+    CHECK_FALSE(decide_restart({after(3600s), after(3500s)}, limits).restart);
+    CHECK_FALSE(decide_restart({after(4s), after(8s)}, limits).restart);
+  }
   SECTION("a failure of another kind between them is a new start") {
     CHECK(decide_restart({at_41, {Cause::Kind::signal, 9s, 41}, at_41}, limits).restart);
   }

@@ -14,9 +14,13 @@ namespace mgpu::train {
 namespace {
 
 // Messages of LibTorch, CUDA and cuBLAS; mgpu-run detects the first four as well.
-constexpr std::array<std::string_view, 5> kSigns = {
-    "CUDA out of memory", "CUDA error: out of memory", "cudaErrorMemoryAllocation",
-    "CUBLAS_STATUS_ALLOC_FAILED", "DefaultCPUAllocator: can't allocate memory"};
+constexpr std::array<std::string_view, 7> kSigns = {"CUDA out of memory",
+                                                    "CUDA error: out of memory",
+                                                    "cudaErrorMemoryAllocation",
+                                                    "CUBLAS_STATUS_ALLOC_FAILED",
+                                                    "CUDNN_STATUS_ALLOC_FAILED",
+                                                    "CUDA driver error: out of memory",
+                                                    "DefaultCPUAllocator: can't allocate memory"};
 
 constexpr std::int64_t kShortest = 512;  // max_length that is not worth halving
 
