@@ -133,7 +133,7 @@ TEST_CASE("a restart waits until the GPU memory of ended ranks is free", "[memor
     REQUIRE(job.notes.size() == 1);
     CHECK_THAT(
         job.notes[0],
-        Contains("GPU memory is still in use after the last attempt: GPU 1: 68.4 of 80.0 GiB "
+        Contains("GPU memory is still in use after the previous attempt: GPU 1: 68.4 of 80.0 GiB "
                  "in use, pid 999999 (not running here) holds 68.4 GiB; restarting anyway"));
   }
   SECTION("and not for programs that run, which are named") {
