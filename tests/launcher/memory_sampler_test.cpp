@@ -1,6 +1,9 @@
 #include "launcher/memory/sampler.hpp"
 
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -21,10 +24,9 @@ constexpr std::uint64_t kMebibyte = 1 << 20;
 // The memory of this process, in a way that the kernel counts at once.
 class Touched {
  public:
-  explicit Touched(std::size_t bytes)
+  explicit Touched(std::size_t bytes, int kind = MAP_PRIVATE)
       : bytes_(bytes),
-        memory_(
-            ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+        memory_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0)) {
     REQUIRE(memory_ != MAP_FAILED);
     std::memset(memory_, 1, bytes_);
   }
@@ -35,6 +37,33 @@ class Touched {
  private:
   std::size_t bytes_;
   void* memory_;
+};
+
+// A file that is mapped and was read, so that its pages are resident.
+class MappedFile {
+ public:
+  explicit MappedFile(std::size_t bytes) : bytes_(bytes) {
+    std::ofstream(dir_.path("data")) << std::string(bytes, 'x');
+    const int fd = ::open(dir_.path("data").c_str(), O_RDONLY | O_CLOEXEC);
+    memory_ = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+    ::close(fd);
+    REQUIRE(memory_ != MAP_FAILED);
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile() { ::munmap(memory_, bytes_); }
+
+  // Else its pages are shared memory.
+  bool on_disk() const {
+    struct statfs system = {};
+    REQUIRE(::statfs(dir_.path("data").c_str(), &system) == 0);
+    return system.f_type != TMPFS_MAGIC;
+  }
+
+ private:
+  mgpu::tests::TempDir dir_;
+  std::size_t bytes_;
+  void* memory_ = MAP_FAILED;
 };
 
 // What a fake NVML shows, one line for each GPU.
@@ -68,6 +97,23 @@ TEST_CASE("the memory of a process is its resident size", "[process_memory]") {
   const auto host = host_memory();
   CHECK(host.used > 0);
   CHECK(host.used < host.total);
+}
+
+TEST_CASE("a file that a rank has mapped is not its memory, but shared memory is",
+          "[process_memory]") {
+  const auto before = memory_of(::getpid()).own;
+  const auto exact_before = exact_bytes(::getpid(), {});
+  SECTION("a file") {
+    const MappedFile file(64 * kMebibyte);
+    if (!file.on_disk()) return;
+    CHECK(memory_of(::getpid()).own < before + 32 * kMebibyte);
+    CHECK(exact_bytes(::getpid(), {}) < exact_before + 32 * kMebibyte);
+  }
+  SECTION("shared memory") {
+    const Touched shared(64 * kMebibyte, MAP_SHARED);
+    CHECK(memory_of(::getpid()).own >= before + 60 * kMebibyte);
+    CHECK(exact_bytes(::getpid(), {}) >= exact_before + 60 * kMebibyte);
+  }
 }
 
 TEST_CASE("a rank above its limit is reported if the kernel does not limit it",
