@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -64,6 +67,27 @@ class MappedFile {
   mgpu::tests::TempDir dir_;
   std::size_t bytes_;
   void* memory_ = MAP_FAILED;
+};
+
+// A copy of this process that shares its memory, as a data loader.
+class ForkedLoader {
+ public:
+  ForkedLoader() : pid_(::fork()) {
+    if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      while (true) ::pause();
+    }
+    REQUIRE(pid_ > 0);
+  }
+  ForkedLoader(const ForkedLoader&) = delete;
+  ForkedLoader& operator=(const ForkedLoader&) = delete;
+  ~ForkedLoader() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  pid_t pid_;
 };
 
 // What a fake NVML shows, one line for each GPU.
@@ -145,6 +169,24 @@ TEST_CASE("a rank above its limit is reported if the kernel does not limit it",
     const auto sample = sampler.take(request);
     CHECK(sample.over_limit.empty());
     CHECK(sample.ranks[0].total() == 0);
+  }
+}
+
+TEST_CASE("memory that forked loaders share with their rank counts once", "[memory_sampler]") {
+  const Touched memory(256 * kMebibyte);
+  const ForkedLoader loaders[3];
+  const auto alone = memory_of(::getpid()).own;
+  MemorySampler sampler({});
+  SampleRequest request{.ranks = {{.rank = 4, .pid = ::getpid(), .cgroup = {}}}, .cgroup = {}};
+  request.whole = false;
+  request.limit = 2 * alone;
+  for (int i = 0; i < 8; ++i) {
+    request.time = std::chrono::seconds(10 * i);
+    const auto sample = sampler.take(request);
+    CHECK(sample.ranks[0].total() > request.limit);
+    CHECK(sample.over_limit.empty());
+    CHECK(sample.warnings.empty());
+    CHECK(sample.bytes_per_minute[0] == 0);
   }
 }
 
