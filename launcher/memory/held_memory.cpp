@@ -20,7 +20,6 @@ std::uint64_t HeldMemory::update(const RankMemory& memory, std::uint64_t limit,
   }
   exact_ = exact();
   sum_ = sum;
-  if (exact_ == 0) return sum;
   return std::max(memory.own, exact_);
 }
 

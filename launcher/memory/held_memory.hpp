@@ -12,7 +12,8 @@ namespace mgpu::launcher {
 // only when the sum is high, and again when it may have come half the way to the limit.
 class HeldMemory {
  public:
-  // `exact` reads exact_bytes(). More than the limit only if that or the rank's own size is.
+  // `exact` reads exact_bytes(); if that is unknown, the rank's own size is what is held. More than
+  // the limit only if that or the rank's own size is.
   std::uint64_t update(const RankMemory& memory, std::uint64_t limit,
                        const std::function<std::uint64_t()>& exact);
 

@@ -70,6 +70,7 @@ RankMemory memory_of(pid_t rank) {
 
 std::uint64_t exact_bytes(pid_t rank, const RankMemory& memory) {
   auto bytes = share_of(rank);
+  if (bytes == 0) return 0;
   for (const pid_t child : memory.children) bytes += share_of(child);
   return bytes;
 }

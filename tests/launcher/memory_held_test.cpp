@@ -58,3 +58,10 @@ TEST_CASE("between two exact readings a rank does not seem to be at its limit", 
     CHECK(rank.update(1200, 100) == 1300);
   }
 }
+
+TEST_CASE("a rank whose exact memory is unknown is not above its limit because of its loaders",
+          "[memory_held]") {
+  Rank rank;
+  CHECK(rank.update(300, 1500) == 300);
+  CHECK(rank.update(1100, 1500) == 1100);
+}

@@ -118,6 +118,7 @@ TEST_CASE("the memory of a process is its resident size", "[process_memory]") {
   CHECK(after.own >= before.own + 60 * kMebibyte);
   CHECK(exact_bytes(::getpid(), {}) >= 64 * kMebibyte);
   CHECK(memory_of(999'999'999).total() == 0);
+  CHECK(exact_bytes(999'999'999, {.children = {::getpid()}}) == 0);
   const auto host = host_memory();
   CHECK(host.used > 0);
   CHECK(host.used < host.total);
