@@ -145,39 +145,42 @@ void MemoryMonitor::when_drained(std::function<void()> then) {
   if (!has_gpus_) return then();
   const auto now = Clock::now();
   const auto drain = std::make_shared<Drain>(Drain{std::move(then), now + kLongestDrain, now, 0});
+  drain_ = drain;
   drain_limit_.expires_after(kNvmlSilent);
   drain_limit_.async_wait([this, drain](const boost::system::error_code& cancelled) {
-    if (cancelled || !drain->then) return;
+    if (cancelled || drain != drain_) return;
     callbacks_.note("NVML does not answer; restarting without knowing whether GPU memory is free");
-    std::exchange(drain->then, nullptr)();
+    drain_.reset();
+    drain->then();
   });
   poll_drained(drain);
 }
 
 void MemoryMonitor::poll_drained(const std::shared_ptr<Drain>& drain) {
-  thread_.ask([sampler = sampler_] { return read_drain_state(sampler->gpus()); },
-              [this, drain](const DrainState& state) {
-                if (!drain->then) return;
-                const auto now = Clock::now();
-                if (std::exchange(drain->left, state.left) != state.left)
-                  drain->unchanged_since = now;
-                if (state.left != 0 && now < drain->deadline &&
-                    now < drain->unchanged_since + kLongestUnchanged) {
-                  drain_timer_.expires_after(kDrainPoll);
-                  drain_timer_.async_wait([this, drain](const auto& cancelled) {
-                    if (!cancelled) poll_drained(drain);
-                  });
-                  return;
-                }
-                drain_limit_.cancel();
-                if (state.left != 0)
-                  callbacks_.note(fmt::format(
-                      "GPU memory is still in use after the last attempt: {}; restarting anyway",
-                      state.held));
-                else if (!state.held.empty())
-                  callbacks_.note(fmt::format("other programs use GPU memory: {}", state.held));
-                std::exchange(drain->then, nullptr)();
-              });
+  thread_.ask(
+      [sampler = sampler_] { return read_drain_state(sampler->gpus()); },
+      [this, drain](const DrainState& state) {
+        if (drain != drain_) return;
+        const auto now = Clock::now();
+        if (std::exchange(drain->left, state.left) != state.left) drain->unchanged_since = now;
+        if (state.left != 0 && now < drain->deadline &&
+            now < drain->unchanged_since + kLongestUnchanged) {
+          drain_timer_.expires_after(kDrainPoll);
+          drain_timer_.async_wait([this, drain](const auto& cancelled) {
+            if (!cancelled && drain == drain_) poll_drained(drain);
+          });
+          return;
+        }
+        drain_limit_.cancel();
+        if (state.left != 0)
+          callbacks_.note(fmt::format(
+              "GPU memory is still in use after the previous attempt: {}; restarting anyway",
+              state.held));
+        else if (!state.held.empty())
+          callbacks_.note(fmt::format("other programs use GPU memory: {}", state.held));
+        drain_.reset();
+        drain->then();
+      });
 }
 
 }  // namespace mgpu::launcher

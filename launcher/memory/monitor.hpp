@@ -49,7 +49,8 @@ class MemoryMonitor {
                 const std::vector<OomRecord>& killed) const;
 
   // Calls `then` when the GPU memory of processes that have ended is free, or after some seconds
-  // (less if it does not change) with a note about what is not.
+  // (less if it does not change) with a note about what is not. A later call replaces one that
+  // still waits, whose `then` is not called: its attempt was stopped before its ranks started.
   void when_drained(std::function<void()> then);
 
  private:
@@ -59,7 +60,7 @@ class MemoryMonitor {
   void take_sample();
   void evaluate(const MemorySample& sample);
   struct Drain {
-    std::function<void()> then;  // empty: called
+    std::function<void()> then;
     Clock::time_point deadline, unchanged_since;
     std::uint64_t left = 0;
   };
@@ -69,6 +70,7 @@ class MemoryMonitor {
   bool has_gpus_;
   std::shared_ptr<MemorySampler> sampler_;  // used in the thread
   boost::asio::steady_timer timer_, drain_timer_, drain_limit_;
+  std::shared_ptr<Drain> drain_;  // the one that waits, to which its timers belong; null: none
   SampleRequest request_;
   MemorySample last_;
   std::vector<std::uint64_t> killed_at_;  // by local rank

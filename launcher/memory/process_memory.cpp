@@ -1,7 +1,5 @@
 #include "launcher/memory/process_memory.hpp"
 
-#include <unistd.h>
-
 #include <charconv>
 #include <cstddef>
 #include <filesystem>
@@ -26,11 +24,15 @@ std::uint64_t number_in(std::string_view text) {
   return value;
 }
 
+std::uint64_t kib_after(std::string_view text, std::string_view name) {
+  const auto at = text.find(name);
+  return at == text.npos ? 0 : number_in(text.substr(at + name.size())) * 1024;
+}
+
+// Without mapped files, which are page cache.
 std::uint64_t resident_bytes(pid_t pid) {
-  static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const auto text = read_kernel_file(fmt::format("/proc/{}/statm", pid)).value_or("");
-  const auto space = text.find(' ');
-  return space == text.npos ? 0 : number_in(std::string_view(text).substr(space)) * page;
+  const auto text = read_kernel_file(fmt::format("/proc/{}/status", pid)).value_or("");
+  return kib_after(text, "\nRssAnon:") + kib_after(text, "\nRssShmem:");
 }
 
 void add_children(pid_t pid, std::vector<pid_t>& found) {
@@ -47,14 +49,9 @@ void add_children(pid_t pid, std::vector<pid_t>& found) {
   }
 }
 
-std::uint64_t kib_after(std::string_view text, std::string_view name) {
-  const auto at = text.find(name);
-  return at == text.npos ? 0 : number_in(text.substr(at + name.size())) * 1024;
-}
-
 std::uint64_t share_of(pid_t pid) {
   const auto text = read_kernel_file(fmt::format("/proc/{}/smaps_rollup", pid)).value_or("");
-  return kib_after(text, "\nPss:");
+  return kib_after(text, "\nPss_Anon:") + kib_after(text, "\nPss_Shmem:");
 }
 
 }  // namespace
@@ -73,6 +70,7 @@ RankMemory memory_of(pid_t rank) {
 
 std::uint64_t exact_bytes(pid_t rank, const RankMemory& memory) {
   auto bytes = share_of(rank);
+  if (bytes == 0) return 0;
   for (const pid_t child : memory.children) bytes += share_of(child);
   return bytes;
 }

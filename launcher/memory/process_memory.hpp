@@ -7,7 +7,8 @@
 
 namespace mgpu::launcher {
 
-// The resident memory of a rank's processes, from /proc.
+// The resident memory of a rank's processes, from /proc. As in a cgroup, mapped files do not count,
+// such as a data set: the kernel can drop their pages. Shared memory does.
 struct RankMemory {
   std::uint64_t own = 0;  // bytes, of the rank's own process
   std::uint64_t children_bytes = 0;
@@ -21,8 +22,9 @@ struct RankMemory {
 // /proc/PID/task/TID/children there seem to be no children.
 RankMemory memory_of(pid_t rank);
 
-// What the same processes hold, each shared page counted once. It takes about a millisecond for
-// each 100 MiB. 0: the kernel does not say.
+// What the same processes hold, each shared page counted once (from Linux 5.4 on). It takes about a
+// millisecond for each 100 MiB. 0: the kernel does not say so of
+// the rank.
 std::uint64_t exact_bytes(pid_t rank, const RankMemory& memory);
 
 // The memory of the machine, and what is in use, without page cache that the kernel can drop.

@@ -41,21 +41,12 @@ MemorySample MemorySampler::take(const SampleRequest& request) {
   return sample;
 }
 
-// The sum of resident sizes counts memory that processes share several times, as of data loaders
-// that were forked. Only when that is above the limit the exact number is read.
 std::uint64_t MemorySampler::held_by(const SampleRequest& request, std::size_t local_rank,
                                      const RankMemory& memory) {
   const auto& rank = request.ranks[local_rank];
   if (const auto cgroup = MemoryCgroup::in(rank.cgroup)) return cgroup->held();
-  auto& check_from = rank_histories_[local_rank].check_from;
-  const auto resident = memory.total();
-  if (memory.children.empty() || resident <= request.limit) return resident;
-  if (resident < check_from) return request.limit;
-  const auto exact = exact_bytes(rank.pid, memory);
-  if (exact == 0) return resident;
-  if (exact > request.limit) return exact;
-  check_from = resident + (request.limit - exact) / 2;
-  return exact;
+  return rank_histories_[local_rank].held.update(memory, request.limit,
+                                                 [&] { return exact_bytes(rank.pid, memory); });
 }
 
 void MemorySampler::sample_ranks(const SampleRequest& request, MemorySample& sample) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/memory/held_memory.hpp"
 #include "launcher/memory/job_gpus.hpp"
 #include "launcher/memory/process_memory.hpp"
 #include "launcher/memory/trend.hpp"
@@ -53,7 +54,7 @@ class MemorySampler {
  private:
   struct RankHistory {
     MemoryTrend trend{MemoryTrend::Rule::level};
-    std::uint64_t check_from = 0;  // resident bytes from which the exact number is read
+    HeldMemory held;
   };
   struct GpuHistory {
     MemoryTrend trend{MemoryTrend::Rule::growth};

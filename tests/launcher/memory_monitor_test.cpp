@@ -1,5 +1,7 @@
 #include "launcher/memory/monitor.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,6 +55,14 @@ class GpuFile {
     std::ofstream(dir_.path("new")) << lines;
     std::filesystem::rename(dir_.path("new"), dir_.path("state"));
   }
+  // From now on NVML does not answer, until show() and then answer().
+  void hold() {
+    REQUIRE(::mkfifo(dir_.path("held").c_str(), 0600) == 0);
+    std::filesystem::create_hard_link(dir_.path("held"), dir_.path("new"));
+    std::filesystem::rename(dir_.path("new"), dir_.path("state"));
+  }
+  // A writer that comes and goes ends the wait.
+  void answer() { ::close(::open(dir_.path("held").c_str(), O_RDWR | O_CLOEXEC)); }
 
  private:
   mgpu::tests::TempDir dir_;
@@ -123,7 +133,7 @@ TEST_CASE("a restart waits until the GPU memory of ended ranks is free", "[memor
     REQUIRE(job.notes.size() == 1);
     CHECK_THAT(
         job.notes[0],
-        Contains("GPU memory is still in use after the last attempt: GPU 1: 68.4 of 80.0 GiB "
+        Contains("GPU memory is still in use after the previous attempt: GPU 1: 68.4 of 80.0 GiB "
                  "in use, pid 999999 (not running here) holds 68.4 GiB; restarting anyway"));
   }
   SECTION("and not for programs that run, which are named") {
@@ -135,4 +145,27 @@ TEST_CASE("a restart waits until the GPU memory of ended ranks is free", "[memor
     CHECK_THAT(job.notes[0],
                Contains("other programs use GPU memory: GPU 1") && Contains("pid " + own + " ("));
   }
+}
+
+TEST_CASE("a restart that replaces one during its wait for GPU memory is not lost",
+          "[memory_monitor]") {
+  GpuFile gpus;
+  const mgpu::tests::LoadedNvml nvml("2", "");
+  MonitoredJob job({"0", "1"});
+  bool first = false, second = false;
+  gpus.show("0 0\n1 70000 999999:70000\n");
+  job.monitor.when_drained([&] { first = true; });
+  job.io.run_one_for(60s);  // the first answer sets the timer
+  gpus.hold();
+  job.monitor.when_drained([&] { second = true; });
+  // While the second answer is awaited, the end of the first's time limit and its timer.
+  for (int events = 0; events < 2; ++events) job.io.run_one_for(60s);
+  gpus.show("0 0\n1 70000 999999:70000\n");
+  gpus.answer();
+  for (int events = 0; events < 3; ++events) job.io.run_one_for(60s);
+  CHECK_FALSE(second);
+  gpus.show("0 4\n1 0\n");
+  CHECK(job.until([&] { return second; }));
+  CHECK_FALSE(first);
+  CHECK(job.notes.empty());
 }

@@ -1,8 +1,14 @@
 #include "launcher/memory/sampler.hpp"
 
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -21,10 +27,9 @@ constexpr std::uint64_t kMebibyte = 1 << 20;
 // The memory of this process, in a way that the kernel counts at once.
 class Touched {
  public:
-  explicit Touched(std::size_t bytes)
+  explicit Touched(std::size_t bytes, int kind = MAP_PRIVATE)
       : bytes_(bytes),
-        memory_(
-            ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+        memory_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0)) {
     REQUIRE(memory_ != MAP_FAILED);
     std::memset(memory_, 1, bytes_);
   }
@@ -35,6 +40,54 @@ class Touched {
  private:
   std::size_t bytes_;
   void* memory_;
+};
+
+// A file that is mapped and was read, so that its pages are resident.
+class MappedFile {
+ public:
+  explicit MappedFile(std::size_t bytes) : bytes_(bytes) {
+    std::ofstream(dir_.path("data")) << std::string(bytes, 'x');
+    const int fd = ::open(dir_.path("data").c_str(), O_RDONLY | O_CLOEXEC);
+    memory_ = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+    ::close(fd);
+    REQUIRE(memory_ != MAP_FAILED);
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile() { ::munmap(memory_, bytes_); }
+
+  // Else its pages are shared memory.
+  bool on_disk() const {
+    struct statfs system = {};
+    REQUIRE(::statfs(dir_.path("data").c_str(), &system) == 0);
+    return system.f_type != TMPFS_MAGIC;
+  }
+
+ private:
+  mgpu::tests::TempDir dir_;
+  std::size_t bytes_;
+  void* memory_ = MAP_FAILED;
+};
+
+// A copy of this process that shares its memory, as a data loader.
+class ForkedLoader {
+ public:
+  ForkedLoader() : pid_(::fork()) {
+    if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      while (true) ::pause();
+    }
+    REQUIRE(pid_ > 0);
+  }
+  ForkedLoader(const ForkedLoader&) = delete;
+  ForkedLoader& operator=(const ForkedLoader&) = delete;
+  ~ForkedLoader() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  pid_t pid_;
 };
 
 // What a fake NVML shows, one line for each GPU.
@@ -65,9 +118,27 @@ TEST_CASE("the memory of a process is its resident size", "[process_memory]") {
   CHECK(after.own >= before.own + 60 * kMebibyte);
   CHECK(exact_bytes(::getpid(), {}) >= 64 * kMebibyte);
   CHECK(memory_of(999'999'999).total() == 0);
+  CHECK(exact_bytes(999'999'999, {.children = {::getpid()}}) == 0);
   const auto host = host_memory();
   CHECK(host.used > 0);
   CHECK(host.used < host.total);
+}
+
+TEST_CASE("a file that a rank has mapped is not its memory, but shared memory is",
+          "[process_memory]") {
+  const auto before = memory_of(::getpid()).own;
+  const auto exact_before = exact_bytes(::getpid(), {});
+  SECTION("a file") {
+    const MappedFile file(64 * kMebibyte);
+    if (!file.on_disk()) return;
+    CHECK(memory_of(::getpid()).own < before + 32 * kMebibyte);
+    CHECK(exact_bytes(::getpid(), {}) < exact_before + 32 * kMebibyte);
+  }
+  SECTION("shared memory") {
+    const Touched shared(64 * kMebibyte, MAP_SHARED);
+    CHECK(memory_of(::getpid()).own >= before + 60 * kMebibyte);
+    CHECK(exact_bytes(::getpid(), {}) >= exact_before + 60 * kMebibyte);
+  }
 }
 
 TEST_CASE("a rank above its limit is reported if the kernel does not limit it",
@@ -99,6 +170,24 @@ TEST_CASE("a rank above its limit is reported if the kernel does not limit it",
     const auto sample = sampler.take(request);
     CHECK(sample.over_limit.empty());
     CHECK(sample.ranks[0].total() == 0);
+  }
+}
+
+TEST_CASE("memory that forked loaders share with their rank counts once", "[memory_sampler]") {
+  const Touched memory(256 * kMebibyte);
+  const ForkedLoader loaders[3];
+  const auto alone = memory_of(::getpid()).own;
+  MemorySampler sampler({});
+  SampleRequest request{.ranks = {{.rank = 4, .pid = ::getpid(), .cgroup = {}}}, .cgroup = {}};
+  request.whole = false;
+  request.limit = 2 * alone;
+  for (int i = 0; i < 8; ++i) {
+    request.time = std::chrono::seconds(10 * i);
+    const auto sample = sampler.take(request);
+    CHECK(sample.ranks[0].total() > request.limit);
+    CHECK(sample.over_limit.empty());
+    CHECK(sample.warnings.empty());
+    CHECK(sample.bytes_per_minute[0] == 0);
   }
 }
 
