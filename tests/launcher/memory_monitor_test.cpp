@@ -72,6 +72,7 @@ class GpuFile {
 
 TEST_CASE("a rank above its limit is killed once, with a note where no cgroup limits it",
           "[memory_monitor]") {
+  const std::vector<char> held(8 << 20, 'x');
   MonitoredJob job({}, 1 << 20);
   const RankCgroups none("", "", 0);
   job.monitor.begin_attempt(4, 2, none);
