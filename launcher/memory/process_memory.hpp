@@ -23,8 +23,7 @@ struct RankMemory {
 RankMemory memory_of(pid_t rank);
 
 // What the same processes hold, each shared page counted once (from Linux 5.4 on). It takes about a
-// millisecond for each 100 MiB. 0: the kernel does not say so of
-// the rank.
+// millisecond for each 100 MiB. 0: the kernel does not say so of the rank.
 std::uint64_t exact_bytes(pid_t rank, const RankMemory& memory);
 
 // The memory of the machine, and what is in use, without page cache that the kernel can drop.
