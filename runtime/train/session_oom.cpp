@@ -100,10 +100,14 @@ void Session::use_oom_remedies(PlanRequest& request) {
         "an earlier attempt ran out of memory, and with oom: fail it is not repeated");
   if (config_.oom != OutOfMemory::shrink) return;
   remedies_ = oom_remedies(request.config, comm_->world());
-  const auto text = comm_->rank() == 0 ? oom_state_text(remembered_oom()) : std::string();
-  oom_ = parse_oom_state(
-      comm::share_text(*comm_, text, device_, "broadcast of the remedies for a lack of memory"),
-      kOomFile);
+  oom_ = remembered_oom();
+  // Without a lack of memory so far there is nothing to share.
+  const bool nothing = oom_.remedies == 0 && oom_.pieces == 1;
+  const auto text = comm_->rank() == 0 && !nothing ? oom_state_text(oom_) : std::string();
+  const auto shared =
+      comm::share_text(*comm_, text, device_, "broadcast of the remedies for a lack of memory");
+  oom_ = shared.empty() ? OomState{.oom_count = oom_.oom_count, .job = oom_.job}
+                        : parse_oom_state(shared, kOomFile);
   const auto most = static_cast<std::int64_t>(remedies_.size());
   const auto used = static_cast<std::size_t>(std::min(oom_.remedies, most));
   if (oom_.remedies > most && contract_.oom_count > 0)

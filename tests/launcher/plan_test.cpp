@@ -133,10 +133,10 @@ TEST_CASE("the environment of a rank is the one of torchrun", "[plan]") {
   }
   SECTION("the allocator is configured after a lack of GPU memory, unless the user has done it") {
     const auto configured = [&](int oom_count) {
-      auto attempt = some_attempt();
-      attempt.oom_count = oom_count;
+      auto next = some_attempt();
+      next.oom_count = oom_count;
       const auto variables =
-          variables_of(make_rank_specs(options, {{"prog"}}, two, attempt, facts).front());
+          variables_of(make_rank_specs(options, {{"prog"}}, two, next, facts).front());
       return variables.count("PYTORCH_ALLOC_CONF") + variables.count("PYTORCH_CUDA_ALLOC_CONF");
     };
     CHECK(configured(0) == 0);
