@@ -23,28 +23,6 @@ namespace {
 
 using rendezvous::UniqueFd;
 
-// Connects to "@NAME"; no descriptor if there is nobody.
-UniqueFd connect_to(const std::string& address) {
-  sockaddr_un to{};
-  to.sun_family = AF_UNIX;
-  if (!address.starts_with('@') || address.size() > sizeof to.sun_path) return {};
-  std::memcpy(to.sun_path + 1, address.data() + 1, address.size() - 1);
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0) return {};
-  return fd;
-}
-
-bool send_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const auto sent = ::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(sent));
-  }
-  return true;
-}
-
 bool orders_abort(std::string_view line) {
   const auto json = rendezvous::parse_untrusted_json(line);
   const auto abort = json.is_object() ? json.find("abort") : json.end();
@@ -71,15 +49,36 @@ void read_orders(const UniqueFd& fd) {
 
 }  // namespace
 
+UniqueFd connect_to_launcher(const std::string& address) {
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  if (!address.starts_with('@') || address.size() > sizeof to.sun_path) return {};
+  std::memcpy(to.sun_path + 1, address.data() + 1, address.size() - 1);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0) return {};
+  return fd;
+}
+
+bool send_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const auto sent = ::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
 void obey_abort_orders(const rendezvous::Contract& contract) {
-  auto fd = std::make_shared<UniqueFd>(connect_to(contract.worker_socket));
+  auto fd = std::make_shared<UniqueFd>(connect_to_launcher(contract.worker_socket));
   const auto hello = fmt::format("{{\"rank\": {}, \"aborts\": true}}\n", contract.rank);
   if (!*fd || !send_all(fd->get(), hello)) return;
   rendezvous::run_in_background([fd] { read_orders(*fd); });
 }
 
 StepReports::StepReports(const rendezvous::Contract& contract)
-    : rank_(contract.rank), launcher_(connect_to(contract.worker_socket)) {}
+    : rank_(contract.rank), launcher_(connect_to_launcher(contract.worker_socket)) {}
 
 void StepReports::report(std::int64_t step) {
   constexpr std::chrono::milliseconds kApart{500};

@@ -31,6 +31,9 @@ struct LearnerOptions {
   // Without it, rank_seconds is the time the host needs to queue the work.
   bool times_device = false;
   bool pin_memory = true;  // see to_device
+  // Leaves the weights alone in a step whose sums over the ranks were interrupted on the device:
+  // see Comm::interrupt.
+  bool confirms_sums = false;
 };
 
 // What this rank was asked to do after the step: save a checkpoint, or save one and stop.
@@ -62,6 +65,10 @@ class Learner {
   using RunMicroBatch = std::function<void(std::size_t number, StepRecord& record)>;
   StepRecord step(std::size_t micro_batches, const RunMicroBatch& run_micro_batch,
                   double learning_rate, const Requests& requests);
+
+  // Drops a step that an exception has interrupted. The weights and the optimizer's state are those
+  // of the last completed step.
+  void abandon_step();
 
   // The factor of the loss in the next step; 1 without loss scaling.
   double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }

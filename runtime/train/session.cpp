@@ -30,6 +30,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// How long a rank whose collective has failed waits for the news that the lost peer is replaced.
+// The launcher learns of the loss when the kernel has freed the memory of that process.
+constexpr auto kNewsOfReplacement = std::chrono::seconds(10);
+
 comm::Backend backend_of(const std::string& name) {
   if (name == "nccl") return comm::Backend::nccl;
   if (name == "gloo") return comm::Backend::gloo;
@@ -183,7 +187,15 @@ void Session::join() {
   options.fatal = die;
   const bool gpu = options.backend == comm::Backend::nccl;
   device_ = take_device(device_index_.value_or(gpu_of(contract_.local_rank)), gpu);
-  comm_ = comm::join(contract_, options);
+  if (contract_.replacement && contract_.world_size > 1) {
+    options.peer_replaced = [this] { return peers_->requested(kNewsOfReplacement); };
+    peers_ = std::make_unique<PeerReplacement>(contract_, [this] { rejoinable_->interrupt(); });
+    auto comm = std::make_unique<comm::RejoinableComm>(contract_, options);
+    rejoinable_ = comm.get();
+    comm_ = std::move(comm);
+  } else {
+    comm_ = comm::join(contract_, options);
+  }
   at::globalContext().setAllowTF32CuBLAS(false);
 }
 
@@ -229,6 +241,7 @@ void Session::build() {
       saved_activations_for(config_.gradient_checkpointing, source_->config.layers);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
+  options.confirms_sums = rejoinable_ != nullptr && device_.is_cuda();
   options.optimizer = optimizer_of(config_);
   options.weigh_by_target_tokens = config_.gradient_aggregation == Aggregation::weighted;
   options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
@@ -277,11 +290,30 @@ void Session::check_trace_steps() const {
                                  config_.trace_steps.back(), total_steps_));
 }
 
-std::string Session::begin(std::int64_t global_batch, const Fingerprint& task) {
-  check_trace_steps();
+Fingerprint Session::fingerprint_with(const Fingerprint& task) const {
   auto fingerprint = settings_fingerprint(config_);
   for (const auto& [key, value] : task) fingerprint[key] = value;
   fingerprint["total_steps"] = std::to_string(total_steps_);
+  return fingerprint;
+}
+
+// The trained weights and the progress come from the other ranks, so there is no checkpoint to find
+// and, without adapters, no weights to read.
+void Session::begin_as_replacement(std::int64_t global_batch, const Fingerprint& task) {
+  auto& shards = learner_->shards();
+  if (config_.use_peft && source_->weights) {
+    load_weights(shards, *source_->weights, source_->config, source_->vocab_on_disk);
+  } else if (config_.use_peft) {
+    draw_weights(shards, source_->config.initializer_range, config_.seed);
+  }
+  learner_->create_optimizer();
+  progress_.global_batch = global_batch;
+  progress_.fingerprint = fingerprint_with(task);
+}
+
+std::string Session::begin(std::int64_t global_batch, const Fingerprint& task) {
+  check_trace_steps();
+  auto fingerprint = fingerprint_with(task);
   const auto checkpoint = saver_->find();
   if (!checkpoint.empty()) {
     resume(checkpoint, global_batch, fingerprint);

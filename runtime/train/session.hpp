@@ -10,12 +10,14 @@
 
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
+#include "runtime/comm/rejoinable_comm.hpp"
 #include "runtime/config/config.hpp"
 #include "runtime/model/flops.hpp"
 #include "runtime/train/adapter.hpp"
 #include "runtime/train/launcher_link.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
+#include "runtime/train/peer_replacement.hpp"
 #include "runtime/train/rank_places.hpp"
 #include "runtime/train/reporter.hpp"
 #include "runtime/train/saver.hpp"
@@ -67,6 +69,8 @@ class Session {
   // model's files. `task` is what the task adds to the fingerprint of the run. Throws if the
   // checkpoint is of another run. Returns the checkpoint's path, or an empty string.
   std::string begin(std::int64_t global_batch, const Fingerprint& task);
+  // The same for a process that takes a lost rank's place: loads only what no other rank sends.
+  void begin_as_replacement(std::int64_t global_batch, const Fingerprint& task);
   // Creates the reporter and reports where the ranks run, and from where the run resumes. A
   // collective.
   void begin_report(const std::string& checkpoint);
@@ -83,6 +87,9 @@ class Session {
   // Compares metric_for_best_model with the best value so far and updates progress_. Reports a note
   // when training stops early.
   BestModelDecision evaluate_best_model(const std::map<std::string, double>& metrics);
+
+  // Whether this process takes the place of a lost rank in a job that goes on.
+  bool takes_a_place() const { return contract_.replacement.value_or(0) > 0; }
 
   bool log_due() const;
   bool due(double every, When strategy, bool epoch_ends) const;
@@ -105,9 +112,11 @@ class Session {
   std::vector<std::string> notes_;        // reported once there is a reporter
   std::optional<int> device_index_;       // set before join() if it is not gpu_of(local rank)
   at::Device device_ = at::kCPU;
+  std::unique_ptr<PeerReplacement> peers_;  // null: a lost rank is not replaced
   std::unique_ptr<comm::Comm> comm_;
-  std::int64_t gpu_bytes_ = 0;           // of the smallest GPU of all ranks; 0: no GPUs
-  std::int64_t planned_length_ = 0;      // tokens of the longest sequence; 0: max_length
+  comm::RejoinableComm* rejoinable_ = nullptr;  // comm_, if lost ranks can be replaced
+  std::int64_t gpu_bytes_ = 0;                  // of the smallest GPU of all ranks; 0: no GPUs
+  std::int64_t planned_length_ = 0;             // tokens of the longest sequence; 0: max_length
   bool refuses_too_large_ = false;       // build() throws RecipeError if the job does not fit
   std::int64_t planned_bytes_ = 0;       // estimate for the fullest GPU
   std::vector<std::int64_t> rank_gpus_;  // see Reporter::Facts
@@ -128,6 +137,7 @@ class Session {
   StepReports step_reports_;  // to the launcher
 
  private:
+  Fingerprint fingerprint_with(const Fingerprint& task) const;
   void decide_four_bit();
   void save_new_token_rows();
   void write_status(const char* state);

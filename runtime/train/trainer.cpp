@@ -40,11 +40,13 @@ void Trainer::start_loader() {
 }
 
 EpochStats Trainer::train_epoch() {
-  if (training_over_) return {};
+  if (training_over_ && step_finished_) return {};
   const auto begin = std::chrono::steady_clock::now();
   epoch_ = {};
-  train_to_the_end_of_the_epoch();
-  consume_record();  // if training was stopped within the epoch
+  with_replacements([this] {
+    train_to_the_end_of_the_epoch();
+    consume_record();  // if training was stopped within the epoch
+  });
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
   const auto at_least_one = [](std::int64_t n) {
     return static_cast<double>(std::max<std::int64_t>(1, n));
@@ -58,48 +60,70 @@ EpochStats Trainer::train_epoch() {
 }
 
 void Trainer::train_to_the_end_of_the_epoch() {
-  if (config_.eval_on_start && progress_.step == 0 && eval_dataset_ != nullptr) evaluate_now();
-  const auto epoch = next_->epoch;
+  if (config_.eval_on_start && progress_.step == 0 && last_evaluated_ < 0 &&
+      eval_dataset_ != nullptr)
+    evaluate_now();
+  if (!step_finished_) finish_step();
+  const auto epoch = next_ ? next_->epoch : last_epoch_;
   while (next_ && next_->epoch == epoch && !training_over_) {
-    const auto batches = std::move(*next_);
-    const double rate = rates_->at(batches.step);
-    step_begins();
-    auto record = learner_->step(batches, rate, requests_ ? requests_() : Requests{});
-    next_ = loader_->next();
-    consume_record();  // of the previous step, while the device computes this one
-    const double epoch_now = epoch_after(batches);
-    in_flight_ = InFlight{std::move(record),
-                          batches.step,
-                          batches.target_tokens,
-                          batches.tokens,
-                          batches.examples,
-                          batches.costs,
-                          rate,
-                          epoch_now,
-                          flops_.of(static_cast<double>(batches.tokens), batches.attention_pairs)};
-    progress_.step = batches.step + 1;
-    if (const auto every = config_.consistency_check_steps;
-        every > 0 && progress_.step % every == 0)
-      check_consistency(learner_->shards(), *comm_, progress_.step);
-    progress_.epoch = epoch_now;
-    step_ends();
-    const bool epoch_ends = !next_ || next_->epoch != epoch;
-    const bool last = progress_.step == total_steps_;
-    if (log_due() || last || epoch_ends) consume_record();
-    if (log_due() || last) log_interval();
-    if (eval_dataset_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
-      evaluate_now();
-    if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
-    if (stop_requested_) {
-      end_reason_ = EndReason::stopped;
-      training_over_ = true;
-    }
+    take_step();
+    finish_step();
   }
   if (!next_) training_over_ = true;
 }
 
+void Trainer::take_step() {
+  const auto batches = std::move(*next_);
+  const double rate = rates_->at(batches.step);
+  step_begins();
+  auto requests = requests_ ? requests_() : Requests{};
+  requests.save = save_asked_ = requests.save || save_asked_;
+  auto record = learner_->step(batches, rate, requests);
+  save_asked_ = false;
+  next_ = loader_->next();
+  consume_record();  // of the previous step, while the device computes this one
+  const double epoch_now = epoch_after(batches);
+  in_flight_ = InFlight{std::move(record),
+                        batches.step,
+                        batches.target_tokens,
+                        batches.tokens,
+                        batches.examples,
+                        batches.costs,
+                        rate,
+                        epoch_now,
+                        flops_.of(static_cast<double>(batches.tokens), batches.attention_pairs),
+                        progress_.epoch};
+  progress_.step = batches.step + 1;
+  last_epoch_ = batches.epoch;
+  step_finished_ = false;
+  if (const auto every = config_.consistency_check_steps; every > 0 && progress_.step % every == 0)
+    check_consistency(learner_->shards(), *comm_, progress_.step);
+  progress_.epoch = epoch_now;
+  step_ends();
+}
+
+void Trainer::finish_step() {
+  const bool epoch_ends = !next_ || next_->epoch != last_epoch_;
+  const bool last = progress_.step == total_steps_;
+  if (log_due() || last || epoch_ends) consume_record();
+  if (log_due() || last) log_interval();
+  if (eval_dataset_ != nullptr && last_evaluated_ != progress_.step &&
+      due(config_.eval_steps, config_.eval_strategy, epoch_ends))
+    evaluate_now();
+  if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
+  if (stop_requested_) {
+    end_reason_ = EndReason::stopped;
+    training_over_ = true;
+  }
+  step_finished_ = true;
+}
+
 void Trainer::finish() {
-  consume_record();
+  with_replacements([this] {
+    if (!step_finished_) finish_step();
+    consume_record();
+    end_readiness();
+  });
   log_interval();
   save_last();
   report_end(whole_run_);
@@ -122,6 +146,11 @@ void Trainer::consume_record() {
   const auto step = std::move(*in_flight_);
   in_flight_.reset();
   const auto outcome = step.record.outcome(step.step);
+  if (learner_->options().confirms_sums &&
+      std::ranges::find(outcome.rank_memory, 0) != outcome.rank_memory.end()) {
+    forget_step(step);
+    throw comm::PeerLost("the sums of a step are incomplete");
+  }
   pacer_->record_times(step.step, outcome.rank_seconds, step.costs);
   stop_requested_ = stop_requested_ || outcome.stop_requested;
   save_requested_ = save_requested_ || outcome.save_requested;
@@ -183,7 +212,6 @@ void Trainer::evaluate_now() {
       {"eval_samples_per_second", static_cast<double>(result.examples) / seconds},
       {"eval_steps_per_second", static_cast<double>(result.batches) / seconds}};
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
-  last_evaluated_ = progress_.step;
   const auto decision = evaluate_best_model(metrics);
   if (decision.keep) {
     save();
@@ -193,6 +221,7 @@ void Trainer::evaluate_now() {
     end_reason_ = EndReason::early;
     training_over_ = true;
   }
+  last_evaluated_ = progress_.step;
 }
 
 }  // namespace mgpu::train

@@ -44,7 +44,8 @@ void Trainer::setup() {
   load_or_resume();
   start_loader();
   // From here on a stop signal saves a checkpoint, which needs all ranks: wait until all are ready.
-  comm_->barrier("barrier before training");
+  comm_->barrier(takes_a_place() ? "barrier after replacing a rank" : "barrier before training");
+  announce_readiness();
 }
 
 // After each restart because of an out-of-memory error, halves the per-device batch and takes more
@@ -101,9 +102,15 @@ void Trainer::plan_steps() {
 void Trainer::load_or_resume() {
   std::vector<std::string> digests;
   for (const auto& report : train_data_->reports) digests.push_back(report.digest);
-  begin_report(
-      begin(global_batch_, {{"dataset_name", dataset_digest(config_.dataset_name, digests)},
-                            {"tokenizer", encoder_digest_}}));
+  const Fingerprint task{{"dataset_name", dataset_digest(config_.dataset_name, digests)},
+                         {"tokenizer", encoder_digest_}};
+  if (takes_a_place()) {
+    begin_as_replacement(global_batch_, task);
+    take_place();
+    begin_report("");
+    return;
+  }
+  begin_report(begin(global_batch_, task));
   for (const auto& line : data_lines()) reporter_->note(line);
   for (const auto& note : notes_) reporter_->note(note);
   reporter_->note(batch_sentence(batch_, config_.packing));
