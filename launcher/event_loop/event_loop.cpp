@@ -59,6 +59,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
               .workdir = options.workdir,
               .own_stdin = options.rdzv_token_stdin,
               .whole_group = options.signal_group || !plan_.command.python}),
+      replacement_(options, plan_, worker_socket_, ranks_, journal_),
       rendezvous_endpoint_(io_, options),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
       pump_(supervisor_, pump_callbacks()),
@@ -238,6 +239,7 @@ void EventLoop::carry_out(const StartRanks& action) {
   if (!session_) {
     rendezvous_endpoint_.begin_attempt();
     attempt_.number = action.attempt;
+    attempt_.replacement = replacement_.offered() ? std::optional(0) : std::nullopt;
     attempt_.master_addr = attempt_.leader_addr = rendezvous_endpoint_.address();
     attempt_.master_port = rendezvous_endpoint_.port();
   }
@@ -266,17 +268,31 @@ void EventLoop::folder_created(int attempt, LogFolder::AttemptFolder folder) {
 void EventLoop::start_ranks() {
   bool all_started = true;
   for (const auto& spec : specs_) {
-    if (!all_started) {
+    if (all_started)
+      all_started = start_rank(spec);
+    else
       not_started(spec.local_rank, 0);
-    } else if (const auto problem = ranks_.start(
-                   spec, rank_prefix(options_, spec, plan_.placement.node_rank, journal_.host()))) {
-      all_started = false;
-      journal_.note(*problem);
-      not_started(spec.local_rank, EAGAIN);
-    } else {
-      containment_.rank_started(spec.local_rank, ranks_.pid_of(spec.local_rank));
-    }
   }
+}
+
+bool EventLoop::start_rank(const RankSpec& spec) {
+  if (const auto problem = ranks_.start(
+          spec, rank_prefix(options_, spec, plan_.placement.node_rank, journal_.host()))) {
+    journal_.note(*problem);
+    not_started(spec.local_rank, EAGAIN);
+    return false;
+  }
+  containment_.rank_started(spec.local_rank, ranks_.pid_of(spec.local_rank));
+  return true;
+}
+
+void EventLoop::carry_out(const ReplaceRank& action) {
+  attempt_.replacement = action.number;
+  const auto rank = static_cast<size_t>(action.rank);
+  specs_[rank] =
+      make_rank_specs(options_, plan_.command, plan_.placement, attempt_, plan_.facts)[rank];
+  replacement_.begin(action.rank, action.number);
+  start_rank(specs_[rank]);
 }
 
 void EventLoop::not_started(int local_rank, int error) {
@@ -304,6 +320,8 @@ void EventLoop::collect_exits(int first) {
   collect_exit(first, ended);
   for (int rank = 0; rank < ranks_.size(); ++rank) collect_exit(rank, ended);
   const int failed_before = supervisor_.first_failed();
+  if (ended.size() == 1)
+    ended.front().replaceable = replacement_.possible(ended.front().rank, ended.front().report);
   for (const auto& event : ended) feed(event);
   if (session_ && failed_before < 0 && supervisor_.first_failed() >= 0) session_->report_failure();
 }

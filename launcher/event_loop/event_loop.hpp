@@ -13,6 +13,7 @@
 #include "launcher/event_loop/cluster_session.hpp"
 #include "launcher/event_loop/event_pump.hpp"
 #include "launcher/event_loop/journal.hpp"
+#include "launcher/event_loop/rank_replacement.hpp"
 #include "launcher/event_loop/signal_watch.hpp"
 #include "launcher/event_loop/status_note.hpp"
 #include "launcher/lifecycle/supervisor.hpp"
@@ -50,6 +51,7 @@ class EventLoop {
   void fail(const std::exception& problem);
   void carry_out(const StartRanks& action);
   void carry_out(const SignalRank& action);
+  void carry_out(const ReplaceRank& action);
   void carry_out(const AbortRank& action);
   void carry_out(const StartGrace& action);
   void carry_out(const KillAll&);
@@ -62,6 +64,7 @@ class EventLoop {
   // Starting.
   void folder_created(int attempt, LogFolder::AttemptFolder folder);
   void start_ranks();
+  bool start_rank(const RankSpec& spec);
   void start_failed(const std::exception& problem);
   void not_started(int local_rank, int error);
 
@@ -102,6 +105,7 @@ class EventLoop {
   Journal journal_;
   WorkerSocket worker_socket_;
   RankGroup ranks_;  // destroyed before containment_: ranks are killed before orphan processes
+  RankReplacement replacement_;
   RendezvousEndpoint rendezvous_endpoint_;
   Supervisor supervisor_;
   EventPump pump_;

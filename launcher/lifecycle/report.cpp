@@ -25,6 +25,7 @@ std::string seconds(std::chrono::microseconds time) {
 
 std::string describe_result(const RankResult& result) {
   if (result.pid == 0 && result.report.exec_error == 0) return "was not started";
+  if (result.replaced_after) return describe(result.report) + "; replaced";
   if (!result.ended_by_us || result.report.clean()) return describe(result.report);
   return fmt::format("{} after mgpu-run stopped it", describe(result.report));
 }
@@ -67,7 +68,9 @@ std::string rank_table(const AttemptResult& attempt) {
     out += fmt::format(
         "  {:<5} {}{:<9} {:<12} {}{}\n", rank.rank, host(rank.host),
         rank.pid ? std::to_string(rank.pid) : "-", seconds(rank.after_start), describe_result(rank),
-        attempt.first_failure && rank.rank == attempt.first_failure->rank ? "   <- first" : "");
+        attempt.first_failure && rank.rank == attempt.first_failure->rank && !rank.replaced_after
+            ? "   <- first"
+            : "");
   return out;
 }
 
@@ -90,6 +93,7 @@ json as_json(const RankResult& result) {
       {"ended_by_us", result.ended_by_us},
       {"after_start_s", double(result.after_start.count()) / 1e6},
       {"words", describe_result(result)}};
+  if (result.replaced_after) object["replaced"] = true;
   if (!result.host.empty()) object["host"] = result.host, object["node_rank"] = result.node_rank;
   return object;
 }
@@ -124,6 +128,15 @@ std::string restart_line(const AttemptResult& attempt, const JobResult& job, int
           : fmt::format("restart {} of {}", attempt.number + 1, job.max_restarts);
   return fmt::format("rank {} failed: {}; restarting all ranks ({})", attempt.first_failure->rank,
                      attempt.cause.text, restart);
+}
+
+std::string replacement_line(const RankResult& exited, int counted, const JobResult& job) {
+  return fmt::format(
+      "rank {} (pid {}) {}; starting a new process in its place ({})", exited.rank, exited.pid,
+      describe(exited.report),
+      job.renewed_by_progress
+          ? fmt::format("after step {}", std::max<std::int64_t>(0, *exited.replaced_after))
+          : fmt::format("counts as restart {} of {}", counted, job.max_restarts));
 }
 
 std::string failure_report(const JobResult& job) {

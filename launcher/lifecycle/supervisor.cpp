@@ -32,6 +32,7 @@ std::string_view Supervisor::phase() const {
 Supervisor::Actions Supervisor::begin_attempt() {
   state_ = State::running;
   std::fill(running_.begin(), running_.end(), true);
+  replacements_ = 0;
   first_failed_ = -1;
   first_report_ = {};
   grace_started_ = false;
@@ -41,6 +42,8 @@ Supervisor::Actions Supervisor::begin_attempt() {
 }
 
 Supervisor::Actions Supervisor::on(const RankExited& event) {
+  if (state_ == State::running && !event.report.clean() && event.replaceable)
+    return {ReplaceRank{event.rank, ++replacements_}};
   running_[static_cast<size_t>(event.rank)] = false;
   Actions actions;
   if (!event.report.clean() && state_ == State::running) {

@@ -30,8 +30,7 @@ of precedence after the command line.
 
 Exit status: 0 if every rank succeeded; else the status of the first rank to fail in the last
 attempt, or 128+N if signal N killed it; 128+N if signal N stopped mgpu-run; 2 for a usage error;
-1 if mgpu-run itself failed; 75 if the nodes could not form or keep a job.
-See docs/launcher.md.
+1 if mgpu-run itself failed; 75 if the nodes could not form or keep a job. See docs/launcher.md.
 )";
 
 std::string_view title(OptionGroup group) {

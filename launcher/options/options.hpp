@@ -115,6 +115,7 @@ struct Options {
   bool restarts_renewed = false;  // by progress: --max-restarts N/progress
   Milliseconds retry_delay{0};    // before the second and later restarts, doubled each time
   Milliseconds grace{30'000};
+  bool replace_ranks = false;  // one at a time, while the others keep their processes
   std::optional<Milliseconds> failure_grace;  // after the failure of another rank; unset: grace
   std::vector<int> signals_to_handle;         // never empty after parsing
   bool signal_group = false;

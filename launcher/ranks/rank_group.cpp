@@ -50,7 +50,7 @@ std::optional<std::string> RankGroup::start(const RankSpec& spec, const std::str
   clear(spec.local_rank);
   *exec_error = 0;
   try {
-    auto ends = output_.open_rank(spec.local_rank, prefix, spec.log_dir);
+    auto ends = output_.open_rank(spec.local_rank, prefix, spec.log_dir, spec.takes_a_place);
     ChildSetup setup{.argv = spec.argv,
                      .envp = environment_of(spec, environ),
                      .workdir = settings_.workdir,

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "rendezvous/auth.hpp"
@@ -77,6 +78,21 @@ bool WorkerSocket::abort(int rank) {
       told |= ::send(peer.socket.native_handle(), kAbort.data(), kAbort.size(),
                      MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(kAbort.size());
   return told;
+}
+
+bool WorkerSocket::can_replace(int lost) {
+  take_waiting();
+  std::set<int> ready;
+  for (const auto& [number, peer] : peers_)
+    if (peer.replaces && peer.rank && *peer.rank != lost) ready.insert(*peer.rank);
+  return ranks_ > 1 && ready.size() + 1 == static_cast<std::size_t>(ranks_);
+}
+
+void WorkerSocket::replace(int lost, int number) {
+  const auto line = fmt::format("{{\"replace\": {}}}\n", number);
+  for (auto& [id, peer] : peers_)
+    if (std::exchange(peer.replaces, false) && peer.rank != lost)
+      ::send(peer.socket.native_handle(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 std::int64_t WorkerSocket::last_step() {
@@ -203,6 +219,10 @@ std::string WorkerSocket::take(Peer& peer, std::string_view line) {
   if (const auto aborts = json.find("aborts"); aborts != json.end()) {
     if (!aborts->is_boolean()) return "has a value for \"aborts\" that is not true or false";
     peer.aborts = aborts->get<bool>();
+  }
+  if (const auto replaces = json.find("replaces"); replaces != json.end()) {
+    if (!replaces->is_boolean()) return "has a value for \"replaces\" that is not true or false";
+    peer.replaces = replaces->get<bool>();
   }
   if (const auto step = json.find("step"); step != json.end()) {
     if (!rendezvous::fits<std::int64_t>(*step) || step->get<std::int64_t>() < 0)

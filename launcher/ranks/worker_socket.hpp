@@ -43,6 +43,11 @@ class WorkerSocket {
   std::int64_t last_step();
   // Tells the rank to end at once. False if no process of it has asked to be told.
   bool abort(int rank);
+  // Whether every other rank of this node has said that it can go on with a new process in the
+  // place of this one.
+  bool can_replace(int lost);
+  // Tells them that a new process takes this place. They have to say again that they can.
+  void replace(int lost, int number);
 
  private:
   struct Peer {
@@ -52,6 +57,7 @@ class WorkerSocket {
     std::string pending;  // an incomplete line
     std::optional<int> rank = {};
     bool aborts = false;
+    bool replaces = false;
   };
   using Number = std::size_t;
 

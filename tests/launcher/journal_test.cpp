@@ -226,3 +226,23 @@ TEST_CASE("a node that never took part in a round prints why the job ended", "[j
   REQUIRE(record.lines.size() == 1);
   CHECK(record.lines[0].find("train.py was stopped by SIGINT") != std::string::npos);
 }
+
+TEST_CASE("a replaced rank counts as a restart and stays in the report", "[journal]") {
+  Record record;
+  record.journal.attempt_started(0);
+  record.journal.rank_exited({.local_rank = 1, .pid = 11, .report = {.signal = SIGKILL}},
+                             record.journal.attempt_began() + 1500ms);
+  record.journal.rank_replaced(1, 40);
+  CHECK(record.lines.back() ==
+        "mgpu-run: rank 1 (pid 11) was killed by SIGKILL (signal 9); starting a new process in its "
+        "place (counts as restart 1 of 2)");
+  const auto failures = record.journal.failed_attempts();
+  REQUIRE(failures.size() == 1);
+  CHECK(failures.front().cause == Cause::Kind::signal);
+  CHECK(failures.front().lasted == 1500ms);
+  CHECK(failures.front().last_step == 40);
+  record.journal.rank_exited({.local_rank = 1, .pid = 12}, record.journal.attempt_began() + 3s);
+  const auto report = nlohmann::json::parse(report_json(record.journal.job()));
+  CHECK(report["attempts"][0]["ranks"][0]["replaced"] == true);
+  CHECK_FALSE(report["attempts"][0]["ranks"][1].contains("replaced"));
+}
