@@ -183,7 +183,8 @@ class Supervisor {
   Signal stop_signal_;
   bool grace_started_ = false;
   bool stopped_ = false;
-  Signal sent_signal_;  // the last one that the ranks of this attempt got
+  bool aborting_ = false;  // the ranks of this attempt, after a failure
+  Signal sent_signal_;     // the last one that the ranks of this attempt got
 };
 
 }  // namespace mgpu::launcher

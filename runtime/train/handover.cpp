@@ -8,6 +8,9 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "rendezvous/base/json_field.hpp"
+#include "rendezvous/base/untrusted_json.hpp"
+
 namespace mgpu::train {
 namespace {
 
@@ -85,6 +88,17 @@ Interval interval_of(const std::string& bytes) {
   visit_numbers(interval, take);
   while (at < bytes.size()) take(interval.rank_memory.emplace_back());
   return interval;
+}
+
+std::int64_t last_logged_step(const std::string& log_history) {
+  std::int64_t last = 0;
+  for (const auto& entry : rendezvous::parse_untrusted_json(log_history))
+    if (entry.is_object() && entry.contains("loss")) {
+      std::int64_t step = 0;
+      rendezvous::read_field(entry, "step", step);
+      last = std::max(last, step);
+    }
+  return last;
 }
 
 }  // namespace mgpu::train

@@ -40,4 +40,7 @@ void share_training_state(Learner& learner, int from);
 std::string bytes_of(const Interval& interval);
 Interval interval_of(const std::string& bytes);
 
+// The last step whose loss is in a log history (a JSON array); 0: there is none.
+std::int64_t last_logged_step(const std::string& log_history);
+
 }  // namespace mgpu::train

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "runtime/data/report_lines.hpp"
 #include "runtime/train/consistency.hpp"
@@ -94,11 +95,11 @@ void Trainer::take_step() {
                         flops_.of(static_cast<double>(batches.tokens), batches.attention_pairs),
                         progress_.epoch};
   progress_.step = batches.step + 1;
+  progress_.epoch = epoch_now;
   last_epoch_ = batches.epoch;
   step_finished_ = false;
   if (const auto every = config_.consistency_check_steps; every > 0 && progress_.step % every == 0)
     check_consistency(learner_->shards(), *comm_, progress_.step);
-  progress_.epoch = epoch_now;
   step_ends();
 }
 
@@ -196,7 +197,7 @@ void Trainer::log_interval() {
   if (const auto shares = pacer_->shares_line(interval_.step - 1); !shares.empty())
     reporter_->note(fmt::format("step {}: {}", interval_.step, shares));
   report_interval(interval_);
-  interval_ = {};
+  last_report_ = std::exchange(interval_, {});
 }
 
 void Trainer::evaluate_now() {

@@ -101,6 +101,7 @@ class Trainer : public Session {
   void replace_lost_peer();
   void take_place();
   void agree_on_state();
+  void report_what_the_lost_rank_did_not();
   void end_readiness();
   void forget_step(const InFlight& step);
 
@@ -120,6 +121,7 @@ class Trainer : public Session {
   bool step_finished_ = true;    // finish_step() has returned for it
   bool save_asked_ = false;      // in the step being taken
   Interval interval_, epoch_, whole_run_;
+  Interval last_report_;  // the interval that was reported last
   std::int64_t last_evaluated_ = -1;
   bool stop_requested_ = false, training_over_ = false;
   double last_loss_ = 0;

@@ -93,6 +93,14 @@ void Trainer::take_place() {
   if (contract_.rank == 0) checkpoint::remove_unfinished_saves(config_.output_dir);
 }
 
+// The lost process may have ended before or after it reported what the other ranks had completed.
+void Trainer::report_what_the_lost_rank_did_not() {
+  if (contract_.rank != 0) return;
+  const auto logged = last_logged_step(reporter_->log_history());
+  if (logged == progress_.step) interval_ = {};
+  if (last_report_.step > logged) report_interval(last_report_);
+}
+
 // Gives every rank the weights, the optimizer's state and the progress of the one that is furthest.
 void Trainer::agree_on_state() {
   const bool is_new = !reporter_;
@@ -142,9 +150,12 @@ void Trainer::agree_on_state() {
   stop_requested_ = state.at("stop_requested").get<bool>();
   const auto interval = interval_of(share(bytes_of(interval_)));
   const auto whole_run = interval_of(share(bytes_of(whole_run_)));
-  if (!same_step) {  // this rank may still have to report the steps that it has completed
+  const auto report = interval_of(share(bytes_of(last_report_)));
+  if (!same_step) {  // else this rank may still have to report the step itself
     interval_ = interval;
     whole_run_ = whole_run;
+    if (reporter_ && report.step > last_report_.step) report_interval(report);
+    last_report_ = report;
   }
   step_finished_ = progress_.step == 0;
 

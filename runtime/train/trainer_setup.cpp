@@ -108,6 +108,9 @@ void Trainer::load_or_resume() {
     begin_as_replacement(global_batch_, task);
     take_place();
     begin_report("");
+    reporter_->note(fmt::format("this process took the place of rank {} after step {}",
+                                contract_.rank, progress_.step));
+    report_what_the_lost_rank_did_not();
     return;
   }
   begin_report(begin(global_batch_, task));

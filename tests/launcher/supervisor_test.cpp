@@ -307,3 +307,14 @@ TEST_CASE("a rank is not replaced while the ranks stop, nor after success", "[su
     CHECK(s.handle(RankExited{0, kOk}) == Actions{StartGrace{}, Sweep{}});
   }
 }
+
+TEST_CASE("a stop that kills a new process aborts the ranks that wait for it", "[supervisor]") {
+  Supervisor s(3);
+  s.start();
+  s.handle(RankExited{1, kKilled, true});
+  CHECK(s.handle(StopRequested{SIGTERM}).size() == 4);
+  CHECK(s.handle(RankExited{1, {.signal = SIGTERM}}) == Actions{AbortRank{0}, AbortRank{2}});
+  CHECK(s.handle(RankExited{0, kKilled}).empty());
+  CHECK(s.handle(RankExited{2, kKilled}) == Actions{Sweep{}});
+  CHECK(s.handle(TreeEmpty{}) == Actions{Finish{128 + SIGTERM}});
+}

@@ -49,3 +49,9 @@ TEST_CASE("an interval keeps every bit on its way to a new rank", "[handover]") 
   CHECK(received.rank_memory == sent.rank_memory);
   CHECK_THROWS_WITH(interval_of(bytes.substr(1)), "the state for a new rank is incomplete");
 }
+
+TEST_CASE("a new first rank finds out what was logged before it", "[handover]") {
+  CHECK(last_logged_step("[]") == 0);
+  CHECK(last_logged_step(R"([{"step": 5, "loss": 2.5}, {"step": 10, "loss": null},
+                            {"step": 12, "eval_loss": 1.0}, {"loss": 3}, 7])") == 10);
+}
