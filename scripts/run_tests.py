@@ -126,8 +126,8 @@ def python_tests(folder, preset, python=sys.executable):
 
 
 def with_second_try(folder, step, python, preset="release"):
-    """A step of tests that depend on time-outs. On a machine that stands still for seconds one of
-    them may fail; it then has to pass alone, and a line reports that."""
+    """A step of tests that start processes. On a machine that stands still for seconds one of them
+    may fail; it then has to pass alone, and a line reports that."""
     outcome = step()
     names = failed_tests(outcome.output)
     if outcome.failed == 0 or not names or outcome.failed > 3:
