@@ -12,18 +12,6 @@
 namespace mgpu::train {
 namespace {
 
-// The value of a key, or `absent`.
-template <class To, class Value>
-Value value_or(Reading& reading, const char* key, To to, Value absent) {
-  const auto* setting = reading.find(key);
-  if (!setting) return absent;
-  try {
-    return to(setting->value);
-  } catch (const std::runtime_error&) {
-    return absent;
-  }
-}
-
 template <class Value>
 Value choice_or(Reading& reading, const char* key, const Choices<Value>& words, Value absent) {
   return value_or(reading, key, [&](const YamlNode& v) { return choose(v, words); }, absent);

@@ -23,28 +23,6 @@ YamlNode list_node(const std::vector<std::string>& words) {
   return list;
 }
 
-// A value of the wrong type, which dispatch_settings reports, counts as absent.
-bool is_on(Reading& reading, const char* key) {
-  const auto* setting = reading.find(key);
-  if (!setting) return false;
-  try {
-    return to_flag(setting->value);
-  } catch (const std::runtime_error&) {
-    return false;
-  }
-}
-
-// Likewise, a number that is not one counts as absent.
-double number_or(Reading& reading, const char* key, double absent) {
-  const auto* setting = reading.find(key);
-  if (!setting) return absent;
-  try {
-    return to_number(setting->value);
-  } catch (const std::runtime_error&) {
-    return absent;
-  }
-}
-
 // Sets `key` as if the recipe did, in the place of `by`.
 void imply(Reading& reading, Setting by, const char* key, YamlNode value) {
   by.key = find_key(key);
@@ -85,7 +63,8 @@ void row_keys_rule(Reading& reading) {
 void loss_flags_rule(Reading& reading) {
   const auto* dapo = reading.find("dapo");
   const auto* gspo = reading.find("gspo");
-  const bool per_token = is_on(reading, "dapo"), per_sequence = is_on(reading, "gspo");
+  const bool per_token = value_or(reading, "dapo", to_flag, false),
+             per_sequence = value_or(reading, "gspo", to_flag, false);
   if (per_token && per_sequence)
     return reading.error(*gspo, fmt::format("contradicts dapo ({}); keep one", dapo->where));
   if (!per_token && !per_sequence) return;
@@ -142,7 +121,7 @@ void items_rule(Reading& reading) {
   const auto require = [&](const Setting& by, const char* key, const char* why) {
     if (!is_set(reading, key)) reading.error(by, fmt::format("requires {}: {}", key, why));
   };
-  if (is_on(reading, "add_gt"))
+  if (value_or(reading, "add_gt", to_flag, false))
     require(*reading.find("add_gt"), "info_file", "the item that is added is one of them");
   if (rewards_similarity(reading)) {
     const auto by = *reading.find("reward_funcs");
@@ -156,8 +135,8 @@ void items_rule(Reading& reading) {
 // Beams and items are those of the built-in engine.
 void decoding_rule(Reading& reading) {
   const bool server = uses_server(reading);
-  const bool beams = is_on(reading, "beam_search");
-  const bool tests = is_on(reading, "test_during_training");
+  const bool beams = value_or(reading, "beam_search", to_flag, false);
+  const bool tests = value_or(reading, "test_during_training", to_flag, false);
   const auto refuse = [&](bool set, const char* key) {
     if (server && set)
       reading.error(*reading.find(key),
@@ -170,11 +149,11 @@ void decoding_rule(Reading& reading) {
   const auto no_effect = [&](bool so, const char* key, const char* why) {
     if (so && reading.find(key)) reading.note(*reading.find(key), why);
   };
-  no_effect(beams && is_on(reading, "dynamic_sampling"), "dynamic_sampling",
+  no_effect(beams && value_or(reading, "dynamic_sampling", to_flag, false), "dynamic_sampling",
             "has no effect: beam_search has as many beams as completions, and all differ");
   for (const char* key : {"top_k", "top_p", "min_p"})
     no_effect(beams, key, "has no effect on beams");
-  if ((beams || tests) && number_or(reading, "repetition_penalty", 1) != 1)
+  if ((beams || tests) && value_or(reading, "repetition_penalty", to_number, 1.0) != 1)
     reading.error(*reading.find("repetition_penalty"),
                   beams ? "is not supported with beam_search; leave one of them out"
                         : "is not supported with test_during_training, which tests with beams; "
@@ -191,19 +170,22 @@ bool has_evaluation_rows(Reading& reading) {
       (rows->value.kind != YamlNode::Kind::list || !rows->value.items.empty()) &&
       (rows->value.kind != YamlNode::Kind::scalar || !rows->value.text.empty()))
     return true;
-  if (reading.find("val_set_size") && number_or(reading, "val_set_size", 1) > 0) return true;
+  if (reading.find("val_set_size") && value_or(reading, "val_set_size", to_number, 1.0) > 0)
+    return true;
   const auto* split = reading.find("train_split");
-  return split && split->value.text != "train" && number_or(reading, "train_split", 0) < 1;
+  return split && split->value.text != "train" &&
+         value_or(reading, "train_split", to_number, 0.0) < 1;
 }
 
 void evaluation_rows_rule(Reading& reading) {
-  if (!is_on(reading, "test_during_training") || has_evaluation_rows(reading)) return;
+  if (!value_or(reading, "test_during_training", to_flag, false) || has_evaluation_rows(reading))
+    return;
   reading.error(*reading.find("test_during_training"),
                 "requires evaluation data; set eval_dataset or val_set_size");
 }
 
 void sample_train_rule(Reading& reading) {
-  if (!is_on(reading, "sample_train")) return;
+  if (!value_or(reading, "sample_train", to_flag, false)) return;
   const auto* model = reading.find("model_name_or_path");
   if (model && model->value.text.find("sft") == std::string::npos)
     reading.note(*reading.find("sample_train"),
@@ -229,7 +211,7 @@ void recommendation_rules(Reading& reading) {
   decoding_rule(reading);
   evaluation_rows_rule(reading);
   sample_train_rule(reading);
-  if (is_on(reading, "mask_all_zero"))
+  if (value_or(reading, "mask_all_zero", to_flag, false))
     reading.note(*reading.find("mask_all_zero"), "has no effect, as in MiniOneRec");
   if (const auto* path = reading.find("cf_path"); path && !path->value.text.empty())
     reading.note(*path, "has no effect: reward_type: sasrec is not supported");

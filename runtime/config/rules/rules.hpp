@@ -1,5 +1,7 @@
 #pragma once
 
+#include <stdexcept>
+
 #include "runtime/config/reading/reading.hpp"
 
 namespace mgpu::train {
@@ -44,5 +46,18 @@ void evaluation_rules(Reading& reading);  // when to evaluate and to save
 
 // Finds contradictions that need the whole configuration.
 void cross_checks(Reading& reading);
+
+// The value of a key, or `absent`. A value of the wrong type, which dispatch_settings reports,
+// counts as absent.
+template <class To, class Value>
+Value value_or(Reading& reading, const char* key, To to, Value absent) {
+  const auto* setting = reading.find(key);
+  if (!setting) return absent;
+  try {
+    return to(setting->value);
+  } catch (const std::runtime_error&) {
+    return absent;
+  }
+}
 
 }  // namespace mgpu::train
