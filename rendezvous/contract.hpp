@@ -36,6 +36,9 @@ inline constexpr const char* kNcclAsyncErrorHandling = "TORCH_NCCL_ASYNC_ERROR_H
 inline constexpr const char* kGlooInterface = "GLOO_SOCKET_IFNAME";
 inline constexpr const char* kOmpNumThreads = "OMP_NUM_THREADS";
 inline constexpr const char* kCudaVisibleDevices = "CUDA_VISIBLE_DEVICES";
+// PyTorch reads the second one before version 2.9.
+inline constexpr const char* kAllocator = "PYTORCH_ALLOC_CONF";
+inline constexpr const char* kCudaAllocator = "PYTORCH_CUDA_ALLOC_CONF";
 inline constexpr const char* kJobCookie = "MGPU_JOB_COOKIE";  // marks every process of one job
 }  // namespace variable
 

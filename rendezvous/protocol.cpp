@@ -82,6 +82,7 @@ void fields(NodeEnded& m, Visit&& field) {
   field("round", m.round), field("outcome", m.outcome), field("when", m.when);
   field("cause", m.cause), field("status", m.status), field("lasted", m.lasted);
   field("rank", m.rank), field("details", m.details), field("last_step", m.last_step);
+  field("certain", m.certain), field("text", m.text), field("cascade", m.cascade);
 }
 template <class Visit>
 void fields(Leave& m, Visit&& field) {

@@ -145,6 +145,9 @@ struct NodeEnded {
   std::string details;          // JSON: how the ranks ended
   int rank = -1;                // that failed first
   std::int64_t last_step = -1;  // that a rank of this node reported; -1: none
+  bool certain = false;         // a restart fails in the same way
+  bool cascade = false;         // a consequence of what happened to a rank of another node
+  std::string text = {};        // the cause in one line
 };
 // The node leaves; no process of the job is left on it.
 struct Leave {

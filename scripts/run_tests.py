@@ -195,6 +195,11 @@ def nodes():
     yield from with_torch("nodes")
 
 
+def soak():
+    """Random faults in the quickstart job and in a PyTorch job."""
+    yield from with_torch("soak")
+
+
 # Files of tests/peers that start many trainings or long ones. They take two thirds of its time.
 TRAINING = {f"test_{name}.py" for name in (
     "adamw_8bit", "bad_recipes", "chat_template", "end_to_end", "fp16", "from_scratch", "grpo",
@@ -255,9 +260,10 @@ def fuzz():
 # Stage: its steps, and how many of them run at a time. Tests of many nodes mostly sleep, each in
 # its own namespaces.
 STAGES = {"unit": (units, CORES), "checks": (checks, CORES), "cli": (command_line, CORES),
-          "clients": (clients, CORES), "nodes": (nodes, 2 * CORES), "peers": (peers, CORES), "training": (training, CORES),
+          "clients": (clients, CORES), "nodes": (nodes, 2 * CORES),
+          "soak": (soak, CORES), "peers": (peers, CORES), "training": (training, CORES),
           "asan": (asan, CORES), "tsan": (tsan, CORES), "fuzz": (fuzz, CORES), "tidy": (tidy, 1)}
-QUICK = ["unit", "checks", "cli", "clients", "nodes", "peers"]
+QUICK = ["unit", "checks", "cli", "clients", "nodes", "soak", "peers"]
 
 
 def report(name, outcome):

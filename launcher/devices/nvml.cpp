@@ -36,6 +36,16 @@ struct MemoryInfo2 {
   unsigned long long total, reserved, free, used;
 };
 
+struct Utilization {
+  unsigned gpu, memory;
+};
+
+struct ProcessInfo {
+  unsigned pid;
+  unsigned long long bytes;
+  unsigned gpu_instance, compute_instance;
+};
+
 constexpr unsigned kMemoryInfo2 = sizeof(MemoryInfo2) | 2u << 24;
 
 }  // namespace
@@ -188,6 +198,36 @@ Nvml::Health Nvml::health(int gpu) const {
   if (library_->call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &number) == kNvmlSuccess)
     health.slowdown = number;
   return health;
+}
+
+Nvml::Activity Nvml::activity(int gpu) const {
+  constexpr unsigned kOfGpu = 0;
+  Device device = library_->devices.at(gpu);
+  Activity activity;
+  Utilization busy{};
+  if (library_->call("nvmlDeviceGetUtilizationRates", device, &busy) == kNvmlSuccess)
+    activity.utilization = static_cast<int>(busy.gpu);
+  unsigned degrees = 0;
+  if (library_->call("nvmlDeviceGetTemperature", device, kOfGpu, &degrees) == kNvmlSuccess)
+    activity.temperature = static_cast<int>(degrees);
+  unsigned long long reasons = 0;
+  if (library_->call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &reasons) == kNvmlSuccess)
+    activity.slowdown = reasons;
+  return activity;
+}
+
+std::vector<Nvml::Process> Nvml::processes(int gpu) const {
+  constexpr unsigned kMost = 256;
+  std::vector<ProcessInfo> found(kMost);
+  unsigned count = kMost;
+  if (library_->call("nvmlDeviceGetComputeRunningProcesses_v3", library_->devices.at(gpu), &count,
+                     found.data()) != kNvmlSuccess)
+    return {};
+  std::vector<Process> processes;
+  for (unsigned i = 0; i < std::min(count, kMost); ++i)
+    processes.push_back(
+        {static_cast<int>(found[i].pid), found[i].bytes >= 1ull << 62 ? 0 : found[i].bytes});
+  return processes;
 }
 
 std::string Nvml::link(int a, int b) const {

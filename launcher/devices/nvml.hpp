@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace mgpu::launcher {
 
@@ -26,6 +27,19 @@ class Nvml {
     std::uint64_t slowdown = 0;  // why its clocks are reduced, as NVML's bits
   };
 
+  // What a GPU does now; -1: unknown.
+  struct Activity {
+    int utilization = -1;        // percent of the last moment in which it computed
+    int temperature = -1;        // degrees Celsius
+    std::uint64_t slowdown = 0;  // as in Health
+  };
+
+  // A process with memory on a GPU. In a container pids may be those of the host.
+  struct Process {
+    int pid = 0;
+    std::uint64_t bytes = 0;  // 0: unknown
+  };
+
   // Throws std::runtime_error with one line when the library or the driver is not available.
   Nvml();
   ~Nvml();
@@ -41,6 +55,8 @@ class Nvml {
   std::string capability(int gpu) const;  // "9.0"
   Memory memory(int gpu) const;
   Health health(int gpu) const;
+  Activity activity(int gpu) const;
+  std::vector<Process> processes(int gpu) const;  // may take milliseconds
 
   // How two GPUs are connected, in the notation of `nvidia-smi topo -m`: NV and the number of
   // links, else PIX (one switch), PXB (several), PHB (host bridge), NODE, SYS; "?" when unknown.

@@ -211,7 +211,10 @@ rendezvous::NodeEnded node_ended(int round, const AttemptResult& attempt, bool s
   if (attempt.first_failure) {
     end.outcome = Outcome::failed;
     end.cause = name_of(attempt.cause.kind);
-    end.rank = attempt.first_failure->rank;
+    end.text = attempt.cause.text;
+    end.certain = attempt.cause.certain;
+    end.cascade = attempt.cause.cascade;
+    end.rank = attempt.root_rank >= 0 ? attempt.root_rank : attempt.first_failure->rank;
     end.status = attempt.first_failure->report.shell_status();
     end.lasted = Nanoseconds(attempt.first_failure->after_start).count();
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include "launcher/event_loop/write_file.hpp"
 #include "launcher/ranks/guard.hpp"
 #include "launcher/ranks/process_tree.hpp"
+#include "launcher/ranks/run_briefly.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/contract.hpp"
 
@@ -41,8 +43,10 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
     : options_(options),
       plan_(std::move(plan)),
       containment_(
-          plan_.placement.nproc, [this](pid_t pid) { return ranks_.owns(pid); }, argv),
-      memory_(containment_.our_cgroups(), containment_.cgroup()),
+          plan_.placement.nproc,
+          [this](pid_t pid) { return ranks_.owns(pid) || runs_briefly(pid); },
+          options.worker_memory, argv),
+      memory_(containment_.our_cgroups(), containment_.cgroup(), &containment_.rank_cgroups()),
       logs_(options.log_dir, options.rdzv_id),
       output_(io_, options, plan_.placement.nproc),
       journal_(
@@ -59,9 +63,13 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
               .workdir = options.workdir,
               .own_stdin = options.rdzv_token_stdin,
               .whole_group = options.signal_group || !plan_.command.python}),
+      memory_monitor_(io_, plan_.facts.gpus, memory_.shared_cgroup(), options.worker_memory,
+                      memory_callbacks()),
       rendezvous_endpoint_(io_, options),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
       pump_(supervisor_, pump_callbacks()),
+      progress_(io_, options.hang_timeout, progress_callbacks()),
+      hang_collector_(io_, worker_socket_, inherited),
       grace_period_(options.grace),
       grace_(io_),
       delay_(io_),
@@ -71,6 +79,8 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       signals_(io_, options.signals_to_handle, inherited, signal_callbacks()) {
   plan_.facts.job_cookie = join_cookies(get_env(kCookieVariable), containment_.cookie());
   plan_.facts.worker_socket = worker_socket_.address();
+  worker_socket_.on_heartbeat([this](const Heartbeat& heard) { progress_.record(heard); },
+                              [this](int rank) { progress_.forget(rank); });
   if (!worker_socket_.problem().empty()) journal_.note(worker_socket_.problem());
   ranks_.on_change([this](int local_rank) { collect_exits(local_rank); });
   if (!logs_.problem().empty()) journal_.note(logs_.problem());
@@ -119,6 +129,56 @@ SignalWatch::Callbacks EventLoop::signal_callbacks() {
               }};
 }
 
+ProgressWatch::Callbacks EventLoop::progress_callbacks() {
+  return {
+      .read_waiting = [this] { worker_socket_.take_waiting(); },
+      .suspended =
+          [this] {
+            auto ranks = ranks_.suspended();
+            for (int& rank : ranks) rank += plan_.placement.base_rank;
+            return ranks;
+          },
+      .held_up = [this] { return output_.full(); },
+      .running = [this] { return supervisor_.active() && !supervisor_.stopping(); },
+      .collect_evidence = [this](const Hang& hang,
+                                 const auto& done) { collect_evidence_of(hang, done); },
+      .hung = [this](const Hang& hang) { end_hang(hang); },
+      .straggler =
+          [this](const Straggler& slow) { journal_.note(straggler_line(slow, journal_.host())); },
+      .looked = [this] { show_status(); },
+      .note = [this](auto line) { journal_.note(line); }};
+}
+
+void EventLoop::collect_evidence_of(const Hang& hang, const ProgressWatch::Done& done) {
+  HangScene scene{.nccl_dir = attempt_.nccl_dir, .path = get_env("PATH")};
+  if (!attempt_.log_dir.empty()) scene.folder = attempt_.log_dir + "/hang";
+  std::vector<int> running;
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    const int number = plan_.placement.base_rank + rank;
+    if (ranks_.running(rank)) running.push_back(number);
+    scene.ranks.push_back({.rank = number, .pid = ranks_.running(rank) ? ranks_.pid_of(rank) : 0});
+  }
+  hang_collector_.collect(std::move(scene), [this, hang, done, running](const auto& findings) {
+    if (!findings.problem.empty()) journal_.note(findings.problem);
+    done(with_findings(hang, findings, running));
+  });
+}
+
+void EventLoop::end_hang(const Hang& hang) {
+  feed(HangFound{hang.rank - plan_.placement.base_rank});
+  if (session_ && supervisor_.first_failed() >= 0) session_->report_failure();
+}
+
+MemoryMonitor::Callbacks EventLoop::memory_callbacks() {
+  return {.note = [this](auto line) { journal_.note(line); },
+          .running = [this](int rank) { return ranks_.running(rank) ? ranks_.pid_of(rank) : 0; },
+          .kill = [this](int rank) { ranks_.signal_group(rank, SIGKILL); },
+          .sampled =
+              [this](const auto& request, const auto& sample) {
+                if (status_note_) status_note_->show_memory(request, sample);
+              }};
+}
+
 // The ranks of the other nodes get the signal at the same time, not after ours have exited.
 void EventLoop::stop_job(Signal signal) {
   // Ranks that are stopped run until they have exited. They may only if the leader counts on them.
@@ -135,6 +195,7 @@ void EventLoop::stop_job(Signal signal) {
 void EventLoop::suspend_ranks() {
   ranks_suspended_ = true;
   for (auto* timer : {&grace_, &delay_, &unkillable_, &abort_}) timer->pause();
+  progress_.pause();
   ranks_.signal_groups(SIGSTOP);
 }
 
@@ -143,6 +204,7 @@ void EventLoop::resume_ranks() {
   ranks_.newly_stopped();  // caused by suspend_ranks(), not to be reported
   ranks_suspended_ = false;
   for (auto* timer : {&grace_, &delay_, &unkillable_, &abort_}) timer->resume();
+  progress_.resume();
   if (const auto signal = std::exchange(deferred_stop_, std::nullopt)) stop_job(*signal);
 }
 
@@ -193,7 +255,7 @@ void EventLoop::start_round(const ClusterSession::Round& round) {
 // For `mgpu-run status`; a multi-node job's leader answers it.
 void EventLoop::show_status() {
   if (!status_note_ || supervisor_.done()) return;
-  status_note_->show(supervisor_.phase(), std::max(0, supervisor_.attempt()));
+  status_note_->show(supervisor_.phase(), std::max(0, supervisor_.attempt()), progress_.progress());
 }
 
 void EventLoop::action_failed(const Action& action, const std::exception& problem) {
@@ -227,13 +289,15 @@ void EventLoop::carry_out(const StartRanks& action) {
   journal_.attempt_started(action.attempt);
   specs_.clear();
   start_problem_.clear();
+  suspended_.clear();
   output_.begin_attempt();
   killing_ = false;
   aborting_.clear();
   abort_.cancel();
   worker_socket_.begin_attempt(plan_.placement.base_rank, ranks_.size());
+  progress_.begin_attempt(plan_.placement.nodes > 1);
   ranks_.start_in(containment_.begin_attempt());
-  memory_.begin_attempt();
+  memory_.begin_attempt(ranks_.size());
   kernel_log_.begin_attempt();
   if (!session_) {
     rendezvous_endpoint_.begin_attempt();
@@ -243,10 +307,12 @@ void EventLoop::carry_out(const StartRanks& action) {
   }
   starting_ = action.attempt;
   start_cancelled_ = false;
-  output_.files().ask(logs_.begin_attempt(action.attempt, ranks_.size()),
-                      [this, attempt = action.attempt](auto folder) {
-                        folder_created(attempt, std::move(folder));
-                      });
+  const auto create_folder = [this, attempt = action.attempt] {
+    output_.files().ask(
+        logs_.begin_attempt(attempt, ranks_.size(), !plan_.facts.gpus.empty()),
+        [this, attempt](auto folder) { folder_created(attempt, std::move(folder)); });
+  };
+  action.attempt == 0 ? create_folder() : memory_monitor_.when_drained(create_folder);
 }
 
 // The ranks start when their log folders exist, unless they were stopped before that.
@@ -257,8 +323,11 @@ void EventLoop::folder_created(int attempt, LogFolder::AttemptFolder folder) {
   pump_.resume(StartRanks{attempt}, [&] {  // all ranks are started before any event
     if (!folder.problem.empty()) journal_.note(folder.problem);
     attempt_.log_dir = std::move(folder.path);
+    attempt_.nccl_dir = std::move(folder.nccl);
     specs_ = make_rank_specs(options_, plan_.command, plan_.placement, attempt_, plan_.facts);
     start_ranks();
+    memory_monitor_.begin_attempt(plan_.placement.base_rank, ranks_.size(),
+                                  containment_.rank_cgroups());
   });
 }
 
@@ -277,6 +346,7 @@ void EventLoop::start_ranks() {
       containment_.rank_started(spec.local_rank, ranks_.pid_of(spec.local_rank));
     }
   }
+  if (ranks_suspended_) ranks_.signal_groups(SIGSTOP);  // since the attempt was begun
 }
 
 void EventLoop::not_started(int local_rank, int error) {
@@ -304,6 +374,8 @@ void EventLoop::collect_exits(int first) {
   collect_exit(first, ended);
   for (int rank = 0; rank < ranks_.size(); ++rank) collect_exit(rank, ended);
   const int failed_before = supervisor_.first_failed();
+  const auto failed = [](const RankExited& event) { return !event.report.clean(); };
+  if (failed_before < 0 && std::ranges::any_of(ended, failed)) suspended_ = ranks_.suspended();
   for (const auto& event : ended) feed(event);
   if (session_ && failed_before < 0 && supervisor_.first_failed() >= 0) session_->report_failure();
 }
@@ -312,6 +384,7 @@ void EventLoop::collect_exit(int local_rank, std::vector<RankExited>& ended) {
   const auto end = ranks_.collect(local_rank);
   if (!end) return;
   containment_.rank_reaped(local_rank);
+  progress_.forget(plan_.placement.base_rank + local_rank);
   record_exit(local_rank, *end, supervisor_.stopping());
   ended.push_back({local_rank, end->report});
 }
@@ -367,6 +440,7 @@ void EventLoop::abandon_unkillable() {
 }
 
 void EventLoop::carry_out(const Sweep&) {
+  memory_monitor_.end_attempt();
   sweeping_ = true;
   sweep();
 }
@@ -415,10 +489,11 @@ void EventLoop::carry_out(const AssessFailure&) {
 
 void EventLoop::decide_restart_here() {
   const auto& end = journal_.attempt();
-  if (counts_as_oom(end.cause.kind)) ++attempt_.oom_count;
   auto decision =
-      decide_restart(journal_.failed_attempts(),
-                     {options_.max_restarts, options_.retry_delay, options_.restarts_renewed});
+      decide_restart(journal_.failed_attempts(), {options_.max_restarts, options_.retry_delay,
+                                                  options_.restarts_renewed, options_.on_failure});
+  if (decision.policy == FailurePolicy::restart_changed) ++attempt_.oom_count;
+  journal_.attempt().policy = name_of(decision.policy);
   journal_.set_remark(decision.why);
   if (decision.restart && !supervisor_.stop_signal())
     journal_.note(restart_line(end, journal_.job(), decision.counted));
@@ -442,13 +517,21 @@ void EventLoop::carry_out(const LeaveJob& action) {
 // Calls `then` when the failure is described, unless this has become pointless by then.
 void EventLoop::assess_first_failure(std::function<void()> then) {
   const int failed = supervisor_.first_failed();
-  FailureTraces traces{.log_dir = log_dir_of(failed),
-                       .stderr_tail = output_.stderr_tail(failed),
-                       .memory = memory_.facts(),
+  const auto stderr_of = [this](int rank) { return output_.stderr_tail(rank); };
+  const int root =
+      progress_.hang() ? failed : rank_with_cause(journal_.attempt(), failed, stderr_of);
+  FailureTraces traces{.log_dir = log_dir_of(root),
+                       .stderr_tail = output_.stderr_tail(root),
+                       .memory = memory_.facts(root),
                        .python = plan_.command.python,
                        .start_problem = start_problem_,
-                       .gpu_fault = kernel_log_.gpu_fault()};
-  output_.save_tails(failed, traces.log_dir);
+                       .gpu_fault = kernel_log_.gpu_fault(),
+                       .stopped_by = supervisor_.stop_signal() ? journal_.job().scheduler_job : "",
+                       .local_rank = root,
+                       .hang = progress_.hang(),
+                       .suspended = suspended_};
+  memory_monitor_.complete(traces.memory, root, ranks_.pid_of(root), kernel_log_.oom_kills());
+  output_.save_tails(root, traces.log_dir);
   const auto path = error_file_path(traces.log_dir);
   output_.files().ask(
       [path] { return path.empty() ? std::nullopt : read_error_file(path); },

@@ -12,10 +12,13 @@
 
 #include "launcher/event_loop/cluster_session.hpp"
 #include "launcher/event_loop/event_pump.hpp"
+#include "launcher/event_loop/hang_collector.hpp"
 #include "launcher/event_loop/journal.hpp"
+#include "launcher/event_loop/progress_watch.hpp"
 #include "launcher/event_loop/signal_watch.hpp"
 #include "launcher/event_loop/status_note.hpp"
 #include "launcher/lifecycle/supervisor.hpp"
+#include "launcher/memory/monitor.hpp"
 #include "launcher/nodes/rendezvous_endpoint.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/output/log_folder.hpp"
@@ -77,8 +80,14 @@ class EventLoop {
   void decide_restart_here();
   std::string log_dir_of(int local_rank) const;
 
+  // Hangs.
+  ProgressWatch::Callbacks progress_callbacks();
+  void collect_evidence_of(const Hang& hang, const ProgressWatch::Done& done);
+  void end_hang(const Hang& hang);
+
   // Signals to this process.
   SignalWatch::Callbacks signal_callbacks();
+  MemoryMonitor::Callbacks memory_callbacks();
   void stop_job(Signal signal);
   void show_status();
   void suspend(const std::function<void()>& ready);
@@ -102,9 +111,12 @@ class EventLoop {
   Journal journal_;
   WorkerSocket worker_socket_;
   RankGroup ranks_;  // destroyed before containment_: ranks are killed before orphan processes
+  MemoryMonitor memory_monitor_;
   RendezvousEndpoint rendezvous_endpoint_;
   Supervisor supervisor_;
   EventPump pump_;
+  ProgressWatch progress_;
+  HangCollector hang_collector_;
   std::unique_ptr<ClusterSession> session_;  // null: single-node job
   std::optional<StatusNote> status_note_;    // of a single-node job
   std::chrono::milliseconds grace_period_;
@@ -112,6 +124,7 @@ class EventLoop {
 
   Attempt attempt_;  // the current one
   std::vector<RankSpec> specs_;
+  std::vector<int> suspended_;    // local ranks, when the first one failed
   std::vector<int> aborting_;     // local ranks with an abort request
   std::optional<int> starting_;   // the attempt whose log folder is being created
   std::string start_problem_;     // why the current attempt could not be started

@@ -1,31 +1,108 @@
 #include "launcher/event_loop/first_failure.hpp"
 
+#include <algorithm>
+#include <array>
 #include <ctime>
+#include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "rendezvous/base/printable.hpp"
 
 namespace mgpu::launcher {
+namespace {
+
+const RankResult* result_of(const AttemptResult& attempt, int local_rank) {
+  const auto found = std::ranges::find(attempt.ranks, local_rank, &RankResult::local_rank);
+  return found == attempt.ranks.end() ? nullptr : &*found;
+}
+
+// Without the memory, which says nothing about one rank of several. The end of a rank that
+// mgpu-run stopped says nothing either, but its text does.
+Cause cause_in_text(const RankResult& rank, std::string_view stderr_tail) {
+  const auto report = rank.ended_by_us ? ExitReport{.code = 1} : rank.report;
+  return diagnose({.report = report, .stderr_tail = stderr_tail});
+}
+
+bool is_root(const RankResult& rank, const Cause& cause) {
+  using enum FailureKind;
+  if (rank.report.clean() || cause.cascade || cause.kind == none) return false;
+  if (!rank.ended_by_us) return true;
+  // A rank that is being stopped can print anything, but rarely one of these.
+  return cause.kind != exit_status && cause.kind != signal && cause.kind != killed &&
+         cause.kind != preempted;
+}
+
+// What mgpu-train, torch, gloo and NCCL print when a collective does not finish.
+bool waited_for_others(std::string_view text) {
+  return std::ranges::any_of(
+      std::array{"timed out", "Timed out", "timeout", "Timeout", "did not finish within"},
+      [&](std::string_view words) { return text.find(words) != std::string_view::npos; });
+}
+
+// The rank that failed first only gave up waiting for a rank that was suspended.
+void blame_suspended(AttemptResult& attempt, int local_rank) {
+  const auto* suspended = result_of(attempt, local_rank);
+  if (!suspended) return;
+  const int gave_up = attempt.first_failure->rank;
+  const auto own = attempt.cause.text;
+  attempt.first_failure = *suspended;
+  attempt.root_rank = suspended->rank;
+  attempt.cause = cause_of({.why = Hang::Evidence::suspended, .like = {suspended->rank}});
+  attempt.cause.text = rendezvous::printable(
+      fmt::format("hang: rank {} was suspended by a signal or a debugger; rank {} gave up waiting: "
+                  "{}",
+                  suspended->rank, gave_up, own));
+}
+
+}  // namespace
+
+int rank_with_cause(const AttemptResult& attempt, int failed,
+                    const std::function<std::string(int local_rank)>& stderr_of) {
+  const auto* first = result_of(attempt, failed);
+  if (!first || !cause_in_text(*first, stderr_of(failed)).cascade) return failed;
+  for (const bool ended_by_us : {false, true})
+    for (const auto& rank : attempt.ranks)
+      if (rank.ended_by_us == ended_by_us &&
+          is_root(rank, cause_in_text(rank, stderr_of(rank.local_rank))))
+        return rank.local_rank;
+  return failed;
+}
 
 std::string error_file_path(const std::string& log_dir) {
   return log_dir.empty() ? std::string() : log_dir + "/error.json";
 }
 
 bool describe_first_failure(AttemptResult& attempt, int local_rank, FailureTraces traces) {
-  for (const auto& rank : attempt.ranks)
-    if (rank.local_rank == local_rank) attempt.first_failure = rank;
+  attempt.first_failure = *result_of(attempt, local_rank);
+  const auto* root = traces.local_rank < 0 ? nullptr : result_of(attempt, traces.local_rank);
+  const bool elsewhere = root && root->local_rank != local_rank;
+  if (!root) root = &*attempt.first_failure;
+  attempt.root_rank = root->rank;
   attempt.log_dir = std::move(traces.log_dir);
   attempt.stderr_tail = std::move(traces.stderr_tail);
   attempt.error_file = std::move(traces.error_file);
 
-  traces.memory.rank_peak_bytes = attempt.first_failure->peak_bytes;
-  attempt.cause = diagnose({.report = attempt.first_failure->report,
+  traces.memory.rank_peak_bytes = root->peak_bytes;
+  attempt.cause = diagnose({.report = root->ended_by_us ? ExitReport{.code = 1} : root->report,
                             .error_file = attempt.error_file,
                             .stderr_tail = attempt.stderr_tail,
                             .memory = std::move(traces.memory),
-                            .gpu_fault = traces.gpu_fault});
+                            .gpu_fault = traces.gpu_fault,
+                            .stopped_by = traces.stopped_by});
+  if (elsewhere)
+    attempt.cause.text =
+        fmt::format("a consequence of rank {}: {}", root->rank, attempt.cause.text);
   if (!traces.start_problem.empty())
     attempt.cause.text = rendezvous::printable(traces.start_problem);
+  if (traces.hang) {
+    attempt.cause = cause_of(*traces.hang);
+    attempt.evidence = std::move(traces.hang->evidence);
+  } else if (!traces.suspended.empty() &&
+             (waited_for_others(attempt.cause.text) || waited_for_others(attempt.stderr_tail))) {
+    blame_suspended(attempt, traces.suspended.front());
+  }
 
   if (attempt.error_file || attempt.log_dir.empty() || !traces.python) return false;
   auto found = python_exception_in(attempt.stderr_tail);

@@ -34,6 +34,9 @@ Journal::Journal(const Options& options, const JobPlan& plan, std::string host, 
   job_.host = std::move(host);
   job_.run_id = plan.facts.run_id;
   job_.node_rank = plan.placement.node_rank;
+  if (options.scheduler.kind != SchedulerJob::Kind::none)
+    job_.scheduler_job =
+        fmt::format("{} job {}", name_of(options.scheduler.kind), options.scheduler.job_id);
   job_.max_restarts = options.max_restarts;
   job_.renewed_by_progress = options.restarts_renewed;
 }
@@ -67,7 +70,7 @@ std::vector<FailedAttempt> Journal::failed_attempts() const {
       failed.push_back(
           {attempt.cause.kind,
            std::chrono::duration_cast<Milliseconds>(attempt.first_failure->after_start),
-           attempt.last_step});
+           attempt.last_step, false, attempt.cause.certain, attempt.cause.text});
   return failed;
 }
 

@@ -1,8 +1,14 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "launcher/lifecycle/step_times.hpp"
+#include "launcher/memory/sampler.hpp"
 #include "launcher/options/options.hpp"
 #include "launcher/output/file_thread.hpp"
 #include "launcher/plan/job_plan.hpp"
@@ -16,16 +22,23 @@ class StatusNote {
              std::string host);
 
   // Writes the note if it has changed. `attempt` counts from 0.
-  void show(std::string_view state, int attempt);
+  void show(std::string_view state, int attempt, const std::vector<RankProgress>& progress);
+  // Writes the note with the memory of ranks and GPUs.
+  void show_memory(const SampleRequest& request, const MemorySample& sample);
   void remove();
 
  private:
+  void write();
+
   FileThread& files_;
   const Options& options_;
   const Placement& placement_;
   std::string host_;
-  std::string shown_;
+  std::string state_;
   int attempt_ = -1;
+  std::int64_t since_ = 0;  // when they last changed
+  std::vector<RankProgress> progress_;
+  std::optional<std::pair<SampleRequest, MemorySample>> memory_;  // the attempt's newest
 };
 
 }  // namespace mgpu::launcher

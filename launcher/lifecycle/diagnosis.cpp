@@ -6,75 +6,64 @@
 
 #include <fmt/format.h>
 
+#include "launcher/lifecycle/signatures.hpp"
 #include "launcher/lifecycle/text_lines.hpp"
-#include "launcher/lifecycle/xid.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/printable.hpp"
+#include "rendezvous/base/signal_names.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
-// Messages with which torch, CUDA and their libraries report that GPU memory ran out.
-constexpr std::array<std::string_view, 7> kGpuOom = {
-    "torch.OutOfMemoryError",    "torch.cuda.OutOfMemoryError", "CUDA out of memory",
-    "CUDA error: out of memory", "cudaErrorMemoryAllocation",   "CUBLAS_STATUS_ALLOC_FAILED",
-    "c10::OutOfMemoryError",
-};
-
-// Messages of CUDA, torch and NVML about a GPU, driver or link that has failed. Errors that a
-// program can cause, such as an illegal memory access, are not here.
-constexpr std::array<std::string_view, 15> kGpuErrors = {
-    "uncorrectable ECC error",
-    "cudaErrorECCUncorrectable",
-    "uncorrectable NVLink error",
-    "cudaErrorNvlinkUncorrectable",
-    "CUDA error: hardware stack error",
-    "CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
-    "CUDA error: unknown error",
-    "CUDA unknown error",
-    "CUDA error: no CUDA-capable device is detected",
-    "CUDA-capable device(s) is/are busy or unavailable",
-    "CUDA error: system not yet initialized",
-    "CUDA error: system has unsupported display driver",
-    "Found no NVIDIA driver on your system",
-    "GPU has fallen off the bus",
-    "GPU is lost",
-};
-
-// The line that contains position `at`.
-std::string_view line_around(std::string_view text, size_t at) {
-  const size_t begin = text.rfind('\n', at);
-  return first_line(text.substr(begin == std::string_view::npos ? 0 : begin + 1));
+std::string_view advice_for(Cause::Kind kind) {
+  using enum Cause::Kind;
+  switch (kind) {
+    case gpu_oom:
+      return "use less GPU memory: a smaller batch, shorter sequences, gradient checkpointing or "
+             "more ranks";
+    case gpu_error:
+      return "check the node's GPUs, driver and kernel log (mgpu-run doctor, nvidia-smi -q, dmesg)";
+    case host_oom:
+    case host_oom_guess:
+      return "use less host memory (fewer data-loader workers or ranks, smaller batches) or raise "
+             "the memory limit";
+    case disk_full:
+      return "free space on the disk that the program writes to (df -h; in a container also "
+             "/dev/shm), or raise the quota";
+    case cuda_error:
+      return "run once with CUDA_LAUNCH_BLOCKING=1 to see which operation fails";
+    case nccl_error:
+      return "run once with NCCL_DEBUG=INFO, and check the network with mgpu-run doctor";
+    case peer_failure:
+      return "another rank failed first or cannot be reached; see its output";
+    case hang:
+      return "another rank did not come to this operation; see its output";
+    case nan:
+      return "lower the learning rate or check the data of this step";
+    case data_error:
+      return "correct or remove the record or file";
+    default:
+      return {};
+  }
 }
 
-std::string memory_numbers(const MemoryFacts& memory) {
-  std::string text;
-  const auto add = [&](std::string_view what, std::uint64_t bytes) {
-    if (bytes == 0) return;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, size_text(bytes));
-  };
-  add("this rank used up to", memory.rank_peak_bytes);
-  // Without an OOM kill the cgroup may be shared, and its peak may come from another program.
-  if (memory.oom_kills != 0) add("the cgroup up to", memory.peak_bytes);
-  if (memory.limit_bytes != 0) text += fmt::format(" of {}", size_text(memory.limit_bytes));
-  if (memory.limit_bytes == 0) add("the machine has", memory.host_bytes);
-  return text;
+// Whether nothing speaks for an OOM kill: the kernel has counted none, and neither the rank nor its
+// cgroup came near the limit.
+bool had_enough_memory(const MemoryFacts& memory) {
+  const auto limit = memory.limit_bytes != 0 ? memory.limit_bytes : memory.host_bytes;
+  const bool cgroup_was_full =
+      memory.limit_bytes != 0 && memory.peak_bytes > memory.limit_bytes / 10 * 9;
+  return memory.oom_kills_known && memory.oom_kills == 0 && !cgroup_was_full &&
+         memory.rank_peak_bytes < limit / 2;
 }
 
-std::string_view gpu_oom_line(std::string_view text) {
-  for (const auto needle : kGpuOom)
-    if (const size_t at = text.rfind(needle); at != std::string_view::npos)
-      return line_around(text, at);
-  return {};
-}
-
-std::string_view gpu_error_line(std::string_view text) {
-  for (const auto needle : kGpuErrors)
-    if (const size_t at = text.rfind(needle); at != std::string_view::npos)
-      return line_around(text, at);
-  for (const auto line : lines_of(text))
-    if (reports_gpu_fault(line)) return line;
-  return {};
+Cause over_limit(const MemoryFacts& memory) {
+  return {Cause::Kind::host_oom,
+          fmt::format("host out of memory: this rank and its children held {}, more than "
+                      "--worker-memory {}, so mgpu-run killed them; {}",
+                      size_text(memory.killed_at_bytes), size_text(memory.rank_limit_bytes),
+                      memory_numbers(memory)),
+          std::string(advice_for(Cause::Kind::host_oom))};
 }
 
 // `victim` is the process that the kernel killed, if it killed one.
@@ -82,12 +71,19 @@ Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
   const auto& memory = evidence.memory;
   const auto numbers = memory_numbers(memory);
   Cause cause;
+  if (memory.killed_at_bytes != 0) return over_limit(memory);
   if (memory.oom_kills > 0) {
     cause.kind = Cause::Kind::host_oom;
     cause.text =
         fmt::format("host out of memory: the kernel's OOM killer killed {}{}{}{}", victim,
                     memory.cgroup.empty() ? "" : fmt::format(" (cgroup {})", memory.cgroup),
                     numbers.empty() ? "" : "; ", numbers);
+  } else if (had_enough_memory(memory)) {
+    return {Cause::Kind::killed,
+            fmt::format("killed by SIGKILL, which mgpu-run did not send; the kernel counted no "
+                        "OOM kill, so a person or another program sent it; {}",
+                        numbers),
+            {}};
   } else {
     cause.kind = Cause::Kind::host_oom_guess;
     cause.text = fmt::format(
@@ -95,9 +91,7 @@ Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
         "run out of memory, see `dmesg`{}{}",
         numbers.empty() ? "" : "; ", numbers);
   }
-  cause.advice =
-      "use less host memory (fewer data-loader workers or ranks, smaller batches) or raise the "
-      "memory limit";
+  cause.advice = advice_for(cause.kind);
   return cause;
 }
 
@@ -109,119 +103,138 @@ bool may_come_from_gpu(const Cause& cause, std::string_view stderr_tail) {
       return text.find(word) != std::string_view::npos;
     });
   };
-  if (cause.kind == Cause::Kind::python_exception) return mentions_gpu(cause.text);
-  return (cause.kind == Cause::Kind::signal || cause.kind == Cause::Kind::exit_status) &&
-         mentions_gpu(stderr_tail);
+  using enum Cause::Kind;
+  switch (cause.kind) {
+    case cuda_error:
+    case nccl_error:
+      return true;
+    case python_exception:
+      return mentions_gpu(cause.text);
+    case peer_failure:
+    case hang:
+    case signal:
+    case exit_status:
+      return mentions_gpu(stderr_tail);
+    default:
+      return false;
+  }
 }
 
-Cause gpu_error(std::string_view line) {
-  return {Cause::Kind::gpu_error, fmt::format("GPU error: {}", line),
-          "check the node's GPUs, driver and kernel log (mgpu-run doctor, nvidia-smi -q, dmesg)"};
+Cause xid_error(std::string_view xid, std::string_view failure) {
+  return {.kind = Cause::Kind::gpu_error,
+          .text = fmt::format("GPU error: {}; after that this rank failed: {}", xid, failure),
+          .advice = std::string(advice_for(Cause::Kind::gpu_error)),
+          .signature = "xid",
+          .evidence = std::string(xid)};
 }
 
-Cause from_exception(const ErrorFile& error) {
-  if (const auto line = gpu_error_line(error.message); !line.empty()) return gpu_error(line);
-  const std::string message(first_line(error.message));
-  const auto is = [&](std::string_view name) { return message.starts_with(name); };
-  Cause cause{Cause::Kind::python_exception, message, {}};
-  if (is("ModuleNotFoundError") || is("ImportError")) cause.kind = Cause::Kind::import_error;
-  if (is("SyntaxError") || is("IndentationError") || is("TabError"))
-    cause.kind = Cause::Kind::syntax_error;
+// `failure` is what happened in one line.
+Cause from_match(const SignatureMatch& match, std::string_view failure) {
+  const Signature& signature = *match.signature;
+  Cause cause{.kind = signature.kind,
+              .text = std::string(failure),
+              .advice = std::string(advice_for(signature.kind)),
+              .signature = std::string(signature.name),
+              .evidence = std::string(match.line),
+              .cascade = signature.cascade,
+              .certain = signature.certain};
+  if (cause.kind == Cause::Kind::gpu_error) cause.text = fmt::format("GPU error: {}", match.line);
+  if (cause.kind == Cause::Kind::gpu_oom)
+    cause.text = fmt::format("GPU out of memory: {}", match.line);
   return cause;
 }
 
-// What argparse, click, CLI11 and python itself print before they exit with 2.
+Cause from_exception(std::string_view message, std::string_view callstack) {
+  const auto first = first_line(message);
+  if (const auto match = match_exception(message, callstack)) return from_match(*match, first);
+  return {.kind = Cause::Kind::python_exception,
+          .text = std::string(first),
+          .advice = {},
+          .evidence = std::string(first)};
+}
+
+// What argparse, click, CLI11, python itself and the trainer print before they exit with 2.
 bool is_usage_message(std::string_view tail) {
-  return tail.find("usage:") != std::string_view::npos ||
-         tail.find("Usage:") != std::string_view::npos ||
-         tail.find("can't open file") != std::string_view::npos;
+  const auto lines = lines_of(tail);
+  return std::ranges::any_of(lines,
+                             [](std::string_view line) {
+                               return line.starts_with("usage:") || line.starts_with("Usage:");
+                             }) ||
+         tail.find("can't open file") != std::string_view::npos ||
+         last_line(tail).starts_with("mgpu-train: ");
+}
+
+Cause usage_error(std::string_view tail) {
+  const auto last = last_line(tail);
+  return {.kind = Cause::Kind::usage,
+          .text = std::string(last),
+          .advice = {},
+          .signature = "usage",
+          .evidence = std::string(last),
+          .certain = tail.find("can't open file") == std::string_view::npos};
+}
+
+// Whether the rank ended because of a signal with which people and programs end others. A crash has
+// other ones. A program that handles such a signal may save its work and exit with 128 + its
+// number.
+bool was_asked_to_end(const ExitReport& report) {
+  if (std::ranges::any_of(std::array<Signal, 6>{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2},
+                          [&](Signal request) { return report.signal == request; }))
+    return true;
+  return std::ranges::any_of(std::array<Signal, 3>{SIGTERM, SIGINT, SIGHUP},
+                             [&](Signal request) { return report.code == request.shell_status(); });
+}
+
+Cause ended_by_request(const FailureEvidence& evidence) {
+  const int code = evidence.report.code;
+  const auto what = code == 0
+                        ? describe(evidence.report)
+                        : fmt::format("{}, the status after {}", describe(evidence.report),
+                                      rendezvous::signal_name(code - exit_status::of_signal(0)));
+  if (evidence.stopped_by.empty())
+    return {Cause::Kind::killed, fmt::format("{}, which mgpu-run did not send", what), {}};
+  return {Cause::Kind::preempted,
+          fmt::format("{}, and mgpu-run was asked to stop: {} was cancelled, pre-empted or has "
+                      "reached its time limit",
+                      what, evidence.stopped_by),
+          {}};
+}
+
+Cause from_output(const FailureEvidence& evidence) {
+  const ExitReport& report = evidence.report;
+  const auto tail = evidence.stderr_tail;
+  if (report.code == exit_status::kUsage && is_usage_message(tail)) return usage_error(tail);
+  const auto match = match_output(tail);
+  if (was_asked_to_end(report)) {
+    const bool of_scheduler = match && (match->signature->kind == Cause::Kind::preempted ||
+                                        match->signature->kind == Cause::Kind::lost_node);
+    if (!of_scheduler) return ended_by_request(evidence);
+  }
+  if (match) return from_match(*match, fmt::format("{}: {}", describe(report), match->line));
+  const auto last = last_line(tail);
+  return {.kind = report.signal ? Cause::Kind::signal : Cause::Kind::exit_status,
+          .text = last.empty() ? describe(report) : fmt::format("{}: {}", describe(report), last),
+          .advice = {},
+          .evidence = std::string(last)};
 }
 
 // The cause from the error file, else from stderr, else from the exit status.
 Cause from_rank_output(const FailureEvidence& evidence) {
-  const ExitReport& report = evidence.report;
-  auto line = evidence.error_file ? gpu_oom_line(evidence.error_file->message) : std::string_view{};
-  if (line.empty()) line = gpu_oom_line(evidence.stderr_tail);
-  if (!line.empty())
-    return {
-        Cause::Kind::gpu_oom, fmt::format("GPU out of memory: {}", line),
-        "use less GPU memory: a smaller batch, shorter sequences, gradient checkpointing or more "
-        "ranks"};
-
-  if (evidence.error_file) return from_exception(*evidence.error_file);
-  if (const auto found = python_exception_in(evidence.stderr_tail)) return from_exception(*found);
-  line = gpu_error_line(evidence.stderr_tail);
-  if (!line.empty()) return gpu_error(line);
-  if (report.signal) {
-    const auto last = last_line(evidence.stderr_tail);
-    return {Cause::Kind::signal,
-            fmt::format("{}{}{}", describe(report), last.empty() ? "" : ": ", last),
-            {}};
-  }
-  if (report.code == exit_status::kUsage && is_usage_message(evidence.stderr_tail))
-    return {Cause::Kind::usage, std::string(last_line(evidence.stderr_tail)), {}};
-  const auto last = last_line(evidence.stderr_tail);
-  return {Cause::Kind::exit_status,
-          last.empty() ? describe(report) : fmt::format("{}: {}", describe(report), last),
-          {}};
+  const auto found = find_python_exception(evidence.stderr_tail);
+  Cause cause;
+  if (evidence.error_file)
+    cause = from_exception(evidence.error_file->message, evidence.error_file->callstack);
+  else if (found)
+    cause = from_exception(found->message, found->error.callstack);
+  else
+    return from_output(evidence);
+  if (cause.kind != Cause::Kind::python_exception && !cause.cascade) return cause;
+  const auto begin = found ? found->begin : 0;
+  const auto line = gpu_oom_before(evidence.stderr_tail, begin);
+  return line.empty() ? cause : from_match({&signatures().front(), line}, line);
 }
 
 }  // namespace
-
-std::string size_text(std::uint64_t bytes) {
-  const double mib = double(bytes) / (1024 * 1024);
-  return mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
-}
-
-std::string_view name_of(Cause::Kind kind) {
-  switch (kind) {
-    case Cause::Kind::none:
-      return "none";
-    case Cause::Kind::exec_failure:
-      return "exec_failure";
-    case Cause::Kind::usage:
-      return "usage";
-    case Cause::Kind::import_error:
-      return "import_error";
-    case Cause::Kind::syntax_error:
-      return "syntax_error";
-    case Cause::Kind::python_exception:
-      return "python_exception";
-    case Cause::Kind::host_oom:
-      return "host_oom";
-    case Cause::Kind::host_oom_guess:
-      return "host_oom_guess";
-    case Cause::Kind::gpu_oom:
-      return "gpu_oom";
-    case Cause::Kind::gpu_error:
-      return "gpu_error";
-    case Cause::Kind::signal:
-      return "signal";
-    case Cause::Kind::exit_status:
-      return "exit_status";
-  }
-  return "none";
-}
-
-Cause::Kind kind_named(std::string_view name) {
-  for (int kind = 0; kind <= static_cast<int>(Cause::Kind::exit_status); ++kind)
-    if (name_of(static_cast<Cause::Kind>(kind)) == name) return static_cast<Cause::Kind>(kind);
-  return Cause::Kind::none;
-}
-
-bool is_retryable(Cause::Kind kind) {
-  return kind != Cause::Kind::exec_failure && kind != Cause::Kind::usage &&
-         kind != Cause::Kind::import_error && kind != Cause::Kind::syntax_error;
-}
-
-bool belongs_to_node(Cause::Kind kind) {
-  return kind == Cause::Kind::gpu_error || kind == Cause::Kind::host_oom ||
-         kind == Cause::Kind::exec_failure;
-}
-
-bool counts_as_oom(Cause::Kind kind) {
-  return kind == Cause::Kind::gpu_oom;
-}
 
 namespace {
 
@@ -233,8 +246,7 @@ Cause find_cause(const FailureEvidence& evidence) {
 
   Cause own = from_rank_output(evidence);
   if (!evidence.gpu_fault.empty() && may_come_from_gpu(own, evidence.stderr_tail))
-    return gpu_error(
-        fmt::format("{}; after that this rank failed: {}", evidence.gpu_fault, own.text));
+    return xid_error(evidence.gpu_fault, own.text);
   if (evidence.memory.oom_kills == 0 || own.kind == Cause::Kind::gpu_oom ||
       own.kind == Cause::Kind::gpu_error || !is_retryable(own.kind))
     return own;
@@ -246,11 +258,13 @@ Cause find_cause(const FailureEvidence& evidence) {
 
 }  // namespace
 
-// Ranks wrote parts of both texts.
+// Ranks wrote parts of the texts, which may be long: an exception can print a whole data set.
 Cause diagnose(const FailureEvidence& evidence) {
   Cause cause = find_cause(evidence);
-  cause.text = rendezvous::printable(cause.text);
+  constexpr std::size_t kMost = 16 << 10;
+  cause.text = rendezvous::printable(cause.text.substr(0, kMost));
   cause.advice = rendezvous::printable(cause.advice);
+  cause.evidence = rendezvous::printable(cause.evidence.substr(0, kMost));
   return cause;
 }
 

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -56,6 +57,13 @@ bool looks_like_exception(std::string_view line) {
          (i == line.size() || line[i] == ':');
 }
 
+// A line after the first one of an exception's message. Not for what torch logs while the program
+// exits, nor for its stack of C++ functions.
+bool continues_message(std::string_view line) {
+  return !line.empty() && line[0] != '[' && !line.starts_with("Exception raised from") &&
+         !line.starts_with("Traceback") && !line.starts_with("frame #");
+}
+
 }  // namespace
 
 std::optional<ErrorFile> parse_error_file(std::string_view text) {
@@ -100,8 +108,9 @@ std::optional<ErrorFile> read_error_file(const std::string& path) {
       rendezvous::read_small_file(path, kMaxFileBytes, rendezvous::FileKind::regular).text);
 }
 
-std::optional<ErrorFile> python_exception_in(std::string_view text) {
-  std::vector<std::string_view> lines = lines_of(text);
+std::optional<PythonException> find_python_exception(std::string_view text) {
+  const std::vector<std::string_view> raw = lines_of(text);
+  std::vector<std::string_view> lines = raw;
   for (auto& line : lines) line = without_rank(line);
 
   // A syntax error of the main script prints no traceback line, only `  File "x.py", line 1`.
@@ -113,12 +122,22 @@ std::optional<ErrorFile> python_exception_in(std::string_view text) {
 
   for (size_t end = start + 1; end < lines.size(); ++end) {
     if (lines[end].starts_with(' ') || !looks_like_exception(lines[end])) continue;
-    ErrorFile error;
-    error.message = std::string(lines[end]);
-    for (size_t i = start; i <= end; ++i) error.callstack.append(lines[i]).append("\n");
-    return error;
+    PythonException found;
+    found.begin = static_cast<size_t>(raw[start].data() - text.data());
+    found.error.message = std::string(lines[end]);
+    found.message = std::string(lines[end]);
+    for (size_t i = start; i <= end; ++i) found.error.callstack.append(lines[i]).append("\n");
+    for (size_t i = end + 1; i < lines.size() && continues_message(lines[i]); ++i)
+      found.message.append("\n").append(lines[i]);
+    return found;
   }
   return std::nullopt;
+}
+
+std::optional<ErrorFile> python_exception_in(std::string_view text) {
+  auto found = find_python_exception(text);
+  if (!found) return std::nullopt;
+  return std::move(found->error);
 }
 
 }  // namespace mgpu::launcher

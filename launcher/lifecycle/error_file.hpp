@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,8 +29,16 @@ std::string to_json(const ErrorFile& error);
 // Reads at most 1 MiB of the file; nullopt when it is missing or not an error file.
 std::optional<ErrorFile> read_error_file(const std::string& path);
 
-// The last Python exception at the end of a stream: its traceback and its message. Nullopt when the
-// text does not end with an exception.
+// The last Python exception at the end of a stream. Nullopt when the text does not end with an
+// exception.
+struct PythonException {
+  ErrorFile error;      // its traceback, and the first line of its message
+  std::string message;  // all lines of its message; NCCL's reason is in the second one
+  std::size_t begin;    // where the traceback begins in the text
+};
+std::optional<PythonException> find_python_exception(std::string_view text);
+
+// Only the traceback and the first line.
 std::optional<ErrorFile> python_exception_in(std::string_view text);
 
 }  // namespace mgpu::launcher

@@ -1,6 +1,7 @@
 #include "launcher/lifecycle/report.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -37,6 +38,17 @@ std::string quoted_tail(std::string_view text) {
   return out;
 }
 
+// The kind, the text that decided unless the cause contains it, and what was done about it.
+std::string kind_line(const AttemptResult& attempt) {
+  const Cause& cause = attempt.cause;
+  std::string line = fmt::format("    kind    {}", name_of(cause.kind));
+  if (!cause.evidence.empty() && cause.text.find(cause.evidence) == std::string::npos)
+    line += fmt::format(", by \"{}\"", cause.evidence);
+  if (cause.cascade) line += ", a consequence of another failure";
+  if (!attempt.policy.empty()) line += fmt::format("; policy {}", attempt.policy);
+  return line + "\n";
+}
+
 std::string first_failure_lines(const AttemptResult& attempt, const JobResult& job) {
   const RankResult& first = *attempt.first_failure;
   std::string out =
@@ -48,12 +60,28 @@ std::string first_failure_lines(const AttemptResult& attempt, const JobResult& j
                      seconds(first.after_start), attempt.started_at);
   out += fmt::format("    cause   {}\n", attempt.cause.text);
   if (!attempt.cause.advice.empty()) out += fmt::format("    advice  {}\n", attempt.cause.advice);
+  out += kind_line(attempt);
   if (!attempt.log_dir.empty()) out += fmt::format("    logs    {}\n", attempt.log_dir);
+  if (!attempt.evidence.empty()) out += fmt::format("    stacks  {}\n", attempt.evidence);
   if (attempt.error_file && !attempt.error_file->callstack.empty() && attempt.stderr_tail.empty())
     out += "  its error file:\n" + quoted_tail(attempt.error_file->callstack);
   if (!attempt.stderr_tail.empty())
     out += "  last lines of its stderr:\n" + quoted_tail(attempt.stderr_tail);
   return out;
+}
+
+std::string mark_of(const RankResult& rank, const AttemptResult& attempt) {
+  if (!attempt.first_failure) return {};
+  const int first = attempt.first_failure->rank;
+  if (rank.rank == first) return "   <- first";
+  return rank.rank == attempt.root_rank ? "   <- the cause" : "";
+}
+
+// What a rank's end was in the failed attempt; empty: a success.
+std::string role_of(const RankResult& rank, const AttemptResult& attempt) {
+  if (rank.report.clean()) return {};
+  if (rank.rank == attempt.root_rank && !attempt.cause.cascade) return "root";
+  return rank.ended_by_us ? "stopped" : "cascade";
 }
 
 std::string rank_table(const AttemptResult& attempt) {
@@ -64,11 +92,16 @@ std::string rank_table(const AttemptResult& attempt) {
   };
   std::string out = fmt::format("  rank  {}pid       after        result\n", host("host"));
   for (const auto& rank : attempt.ranks)
-    out += fmt::format(
-        "  {:<5} {}{:<9} {:<12} {}{}\n", rank.rank, host(rank.host),
-        rank.pid ? std::to_string(rank.pid) : "-", seconds(rank.after_start), describe_result(rank),
-        attempt.first_failure && rank.rank == attempt.first_failure->rank ? "   <- first" : "");
+    out += fmt::format("  {:<5} {}{:<9} {:<12} {}{}\n", rank.rank, host(rank.host),
+                       rank.pid ? std::to_string(rank.pid) : "-", seconds(rank.after_start),
+                       describe_result(rank), mark_of(rank, attempt));
   return out;
+}
+
+// Why the job was stopped. ^C comes from a person; schedulers send other signals.
+FailureKind stop_kind(const JobResult& job) {
+  const bool by_scheduler = !job.scheduler_job.empty() && job.stop_signal != SIGINT;
+  return by_scheduler ? FailureKind::preempted : FailureKind::killed;
 }
 
 std::string node_change_lines(const JobResult& job) {
@@ -94,18 +127,32 @@ json as_json(const RankResult& result) {
   return object;
 }
 
+json as_json(const Cause& cause) {
+  return {{"kind", std::string(name_of(cause.kind))},
+          {"text", cause.text},
+          {"advice", cause.advice},
+          {"signature", cause.signature},
+          {"evidence", cause.evidence},
+          {"role", cause.cascade ? "cascade" : "root"}};
+}
+
 json as_json(const AttemptResult& attempt) {
   json object = {{"attempt", attempt.number}, {"started_at", attempt.started_at}};
   object["ranks"] = json::array();
-  for (const auto& rank : attempt.ranks) object["ranks"].push_back(as_json(rank));
+  for (const auto& rank : attempt.ranks) {
+    object["ranks"].push_back(as_json(rank));
+    if (attempt.first_failure) object["ranks"].back()["role"] = role_of(rank, attempt);
+  }
   if (!attempt.node_change.empty()) object["node_change"] = attempt.node_change;
   if (attempt.last_step >= 0) object["last_step"] = attempt.last_step;
+  if (attempt.first_failure || attempt.cause.kind != Cause::Kind::none)
+    object["cause"] = as_json(attempt.cause);
   if (!attempt.first_failure) return object;
   object["first_failure"] = as_json(*attempt.first_failure);
-  object["cause"] = {{"kind", std::string(name_of(attempt.cause.kind))},
-                     {"text", attempt.cause.text},
-                     {"advice", attempt.cause.advice}};
+  object["root_rank"] = attempt.root_rank;
+  object["policy"] = attempt.policy;
   object["log_dir"] = attempt.log_dir;
+  if (!attempt.evidence.empty()) object["evidence"] = attempt.evidence;
   object["stderr_tail"] = attempt.stderr_tail;
   if (attempt.error_file)
     object["error_file"] = rendezvous::parse_untrusted_json(to_json(*attempt.error_file));
@@ -133,8 +180,13 @@ std::string failure_report(const JobResult& job) {
                        seconds(job.lasted), job.remark, job.status) +
            node_change_lines(job);
   if (!last.first_failure)
-    return fmt::format("mgpu-run: {} was stopped by {} after {} (exit status {})", job.target,
-                       signal_name(job.stop_signal.number()), seconds(job.lasted), job.status) +
+    return fmt::format("mgpu-run: {} was stopped by {} after {} (exit status {}){}", job.target,
+                       signal_name(job.stop_signal.number()), seconds(job.lasted), job.status,
+                       stop_kind(job) == FailureKind::preempted
+                           ? fmt::format("; {} was cancelled, pre-empted or has reached its time "
+                                         "limit",
+                                         job.scheduler_job)
+                           : "") +
            node_change_lines(job);
   std::string out = fmt::format(
       "mgpu-run: {} failed after {}, attempt {}{} (exit status {})\n", job.target,
@@ -157,6 +209,7 @@ std::string report_json(const JobResult& job) {
       {"node_rank", job.node_rank},
       {"exit_status", job.status},
       {"stop_signal", job.stop_signal ? json(signal_name(job.stop_signal.number())) : json()},
+      {"stop_kind", job.stop_signal ? json(name_of(stop_kind(job))) : json()},
       {"max_restarts", job.max_restarts},
       {"remark", job.remark},
       {"lasted_s", double(job.lasted.count()) / 1e6}};

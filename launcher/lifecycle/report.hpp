@@ -39,6 +39,10 @@ struct AttemptResult {
   // none.
   std::string node_change;
   std::int64_t last_step = -1;  // that a rank reported; -1: none
+  // That has the cause; the first failure can be a consequence of its failure. -1: unknown.
+  int root_rank = -1;
+  std::string policy = {};  // the name of the one that applied to the failure; empty: none
+  std::string evidence;     // the folder with the evidence of a hang; empty: none
 };
 
 struct JobResult {
@@ -47,7 +51,8 @@ struct JobResult {
   std::string run_id;
   int node_rank = 0;
   int status = 0;
-  Signal stop_signal;  // that stopped mgpu-run
+  Signal stop_signal;         // that stopped mgpu-run
+  std::string scheduler_job;  // such as "Slurm job 42"; empty: there is no scheduler
   int max_restarts = 0;
   bool renewed_by_progress = false;  // see RestartLimits
   int nodes = 1;

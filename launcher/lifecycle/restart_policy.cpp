@@ -8,10 +8,64 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr std::chrono::seconds kStartUp{5};
-constexpr std::chrono::milliseconds kLongestDelay{60'000};
+// In this time programs import what they need, also from a slow network file system. Later a
+// program that reports no steps may have done much that a restart can build on.
+constexpr std::chrono::seconds kImports{60};
+constexpr std::chrono::milliseconds kAlike{5'000}, kLongestDelay{60'000};
 
 bool failed_starting_up(const FailedAttempt& attempt) {
   return !attempt.of_node && !is_retryable(attempt.cause) && attempt.lasted < kStartUp;
+}
+
+bool certainly_fails_again(const FailedAttempt& attempt) {
+  return !attempt.of_node && attempt.certain && attempt.last_step < 0 && attempt.lasted < kImports;
+}
+
+// Whether both attempts came about equally far, by the time that they ran.
+bool lasted_alike(const FailedAttempt& one, const FailedAttempt& other) {
+  const auto longer = std::max(one.lasted, other.lasted);
+  return longer - std::min(one.lasted, other.lasted) <= std::max(longer / 10, kAlike);
+}
+
+// The newest failure is that of the attempt before it, at the same step. The same text is not
+// enough: "error in a worker process" can have another reason each time.
+bool is_repeated(const std::vector<FailedAttempt>& history) {
+  if (history.size() < 2) return false;
+  const auto& last = history.back();
+  const auto& before = history[history.size() - 2];
+  if (last.of_node || last.cause != before.cause || last.last_step != before.last_step)
+    return false;
+  if (last.last_step >= 0) return true;
+  return !last.text.empty() && last.text == before.text && lasted_alike(last, before);
+}
+
+std::string place_of(const FailedAttempt& attempt) {
+  return attempt.last_step < 0 ? "" : fmt::format(" after step {}", attempt.last_step);
+}
+
+// Why the job ends although restarts are left; empty: it does not.
+std::string reason_to_give_up(const std::vector<FailedAttempt>& history,
+                              const FailurePolicies& policies) {
+  const auto& last = history.back();
+  const auto name = name_of(last.cause);
+  const auto policy = policies.of(last.cause);
+  if (policies.is_chosen(last.cause)) {
+    if (policy == FailurePolicy::give_up)
+      return fmt::format("not restarted: the policy for {} is give_up", name);
+  } else if (policy == FailurePolicy::give_up && certainly_fails_again(last)) {
+    return fmt::format(
+        "not restarted: {} before the first step; a restart would not help (--on-failure "
+        "{}=restart restarts anyway)",
+        name, name);
+  } else if (history.size() >= 2 && failed_starting_up(last) &&
+             failed_starting_up(history[history.size() - 2])) {
+    return fmt::format("not restarted: {} twice within {} s of the start; a restart would not help",
+                       name, kStartUp.count());
+  }
+  if (policy == FailurePolicy::give_up_if_repeated && is_repeated(history))
+    return fmt::format("not restarted: {} twice in a row{}; a restart would not help", name,
+                       place_of(last));
+  return {};
 }
 
 // The failed attempts that count against the limit.
@@ -32,14 +86,12 @@ size_t counted_failures(const std::vector<FailedAttempt>& history, const Restart
 Decision decide_restart(const std::vector<FailedAttempt>& history, const RestartLimits& limits,
                         int before) {
   const size_t failures = counted_failures(history, limits, before);
-  if (failures > static_cast<size_t>(limits.max_restarts)) return {};
-  if (history.size() >= 2 && failed_starting_up(history.back()) &&
-      failed_starting_up(history[history.size() - 2])) {
-    return {.why = fmt::format(
-                "not restarted: {} twice within {} s of the start; a restart would not help",
-                name_of(history.back().cause), kStartUp.count())};
-  }
-  Decision decision{.restart = true, .counted = static_cast<int>(failures)};
+  Decision decision{.policy = limits.policies.of(history.back().cause)};
+  if (failures > static_cast<size_t>(limits.max_restarts)) return decision;
+  decision.why = reason_to_give_up(history, limits.policies);
+  if (!decision.why.empty()) return decision;
+  decision.restart = true;
+  decision.counted = static_cast<int>(failures);
   if (failures >= 2 && limits.retry_delay.count() > 0) {
     const auto doublings = std::min<size_t>(failures - 2, 16);
     decision.delay = std::min(limits.retry_delay * (1L << doublings),

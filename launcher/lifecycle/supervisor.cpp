@@ -58,6 +58,17 @@ Supervisor::Actions Supervisor::on(const RankExited& event) {
   return actions;
 }
 
+// It does not react to requests, and there is nothing that it could save.
+Supervisor::Actions Supervisor::on(const HangFound& event) {
+  if (state_ != State::running || !running_[static_cast<size_t>(event.rank)]) return {};
+  first_failed_ = event.rank;
+  first_report_ = {.signal = SIGKILL};
+  Actions actions = abort_ranks();
+  for (auto& action : actions)
+    if (action == Action(AbortRank{event.rank})) action = SignalRank{event.rank, SIGKILL};
+  return actions;
+}
+
 Supervisor::Actions Supervisor::on(const StopRequested& event) {
   if (state_ == State::done) return {};
   if (!stop_signal_) stop_signal_ = event.signal;

@@ -15,6 +15,10 @@ struct RankExited {
   int rank;
   ExitReport report;
 };
+// The job hangs, because of this rank as far as that can be known.
+struct HangFound {
+  int rank;
+};
 // A signal requests that the job stops.
 struct StopRequested {
   Signal signal;
@@ -41,8 +45,8 @@ struct JobFinished {
   int status;
 };
 using Event =
-    std::variant<RankExited, StopRequested, KillRequested, GraceExpired, TreeEmpty, FailureAssessed,
-                 DelayExpired, RoundStarted, RoundStopRequested, JobFinished>;
+    std::variant<RankExited, HangFound, StopRequested, KillRequested, GraceExpired, TreeEmpty,
+                 FailureAssessed, DelayExpired, RoundStarted, RoundStopRequested, JobFinished>;
 
 // Actions: what the event loop has to do.
 struct StartRanks {
@@ -99,6 +103,8 @@ using Action = std::variant<StartRanks, SignalRank, AbortRank, StartGrace, KillA
 //   running --(a rank fails, or a stop is requested)--> stopping --> sweeping --> assessing
 //   assessing --> running again (perhaps after waiting) or done
 //
+// A hang is a failure of the rank that caused it, which is killed.
+//
 // The first failure of the last attempt sets the job's exit status; ranks that die because we
 // signalled them do not change it. A stop that is requested while a restart was still possible ends
 // the job with 128 + the signal.
@@ -143,6 +149,7 @@ class Supervisor {
   using Actions = std::vector<Action>;
 
   Actions on(const RankExited& event);
+  Actions on(const HangFound& event);
   Actions on(const StopRequested& event);
   Actions on(const KillRequested&);
   Actions on(const GraceExpired&);

@@ -33,7 +33,9 @@ void fields(AttemptResult& attempt, Visit&& field) {
   field("number", attempt.number), field("started_at", attempt.started_at);
   field("cause", attempt.cause.text), field("advice", attempt.cause.advice);
   field("stderr_tail", attempt.stderr_tail), field("log_dir", attempt.log_dir);
-  field("last_step", attempt.last_step);
+  field("last_step", attempt.last_step), field("signature", attempt.cause.signature);
+  field("evidence", attempt.cause.evidence), field("cascade", attempt.cause.cascade);
+  field("evidence_folder", attempt.evidence), field("root_rank", attempt.root_rank);
 }
 
 // Texts come from another node: each is one printable line, only `stderr_tail` is several.

@@ -50,7 +50,8 @@ Coordinator::Coordinator(Settings settings, JobCounts counts, LeaderTime now)
       hold_until_(now +
                   std::max(settings.keep_alive + settings.grace, settings.lease_and_grace_before)),
       nodes_before_(settings.nodes_before),
-      had_round_(settings.nodes_before > 0) {}
+      had_round_(settings.nodes_before > 0),
+      faulty_nodes_(settings.limits.policies) {}
 
 Coordinator::Actions Coordinator::take_actions() {
   return std::exchange(actions_, {});

@@ -52,6 +52,7 @@ struct RoundEnded {
   std::optional<Decision> decision;  // on the first failure
   std::string node_change;           // which node is replaced or excluded, and why; empty: none
   std::int64_t last_step = -1;       // that a rank of any node reported; -1: none
+  bool lost_node = false;            // in this round
 };
 struct PrintLine {
   std::string line;

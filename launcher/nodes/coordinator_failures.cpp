@@ -41,8 +41,8 @@ Decision Coordinator::decide(const NodeEnded& failure) {
   history_.push_back({kind,
                       std::chrono::duration_cast<std::chrono::milliseconds>(
                           std::chrono::nanoseconds(failure.lasted)),
-                      round_.last_step()});
-  if (counts_as_oom(kind)) ++counts_.oom_count;
+                      round_.last_step(), false, failure.certain, failure.text});
+  if (settings_.limits.policies.of(kind) == FailurePolicy::restart_changed) ++counts_.oom_count;
   // Every failure so far led to a restart; some may have happened under an earlier leader.
   // Whether those counted is not known if progress renews restarts.
   const int before = settings_.limits.renewed_by_progress
@@ -116,6 +116,7 @@ void Coordinator::assess_round(LeaderTime now) {
   RoundEnded over{
       .round = round_.number(), .failures = round_.failures(), .why = round_.stop_reason()};
   over.last_step = round_.last_step();
+  over.lost_node = round_.has_lost_node();
   const bool failed =
       !over.failures.empty() &&
       !round_.has_external_cause(over.failures.front().second, settings_.keep_alive / 10);

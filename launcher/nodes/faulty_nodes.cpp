@@ -4,7 +4,7 @@ namespace mgpu::launcher {
 
 FaultyNodes::Verdict FaultyNodes::assess(const Failure& failure, bool dispensable) {
   if (follows_rank_) return Verdict::none;
-  if (!belongs_to_node(failure.cause) || failure.on_other_nodes_too) {
+  if (policies_.of(failure.cause) != FailurePolicy::exclude_node || failure.on_other_nodes_too) {
     suspect_.reset();
     return Verdict::none;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/lifecycle/diagnosis.hpp"
+#include "launcher/lifecycle/failure_policy.hpp"
 #include "launcher/nodes/node_round.hpp"
 
 namespace mgpu::launcher {
@@ -15,7 +16,8 @@ namespace mgpu::launcher {
 // without I/O and clock: it receives the first failure of every failed attempt, in order.
 //
 // A node is faulty if the first failure of two failed attempts in a row was on it, both times for a
-// cause that belongs to the node (see belongs_to_node) and that no other node had. If the same rank
+// cause whose policy is to exclude the node, by default one that belongs to it (see
+// belongs_to_node), and that no other node had. If the same rank
 // then fails for the same cause on another node, the failure follows the rank, so the program or
 // its data is at fault: from then on no node is faulty.
 class FaultyNodes {
@@ -29,6 +31,8 @@ class FaultyNodes {
     bool on_other_nodes_too = false;
   };
   enum class Verdict { none, faulty, follows_rank };
+
+  explicit FaultyNodes(FailurePolicies policies = {}) : policies_(std::move(policies)) {}
 
   // `dispensable`: the job can go on without this node, so it gives up its place if it is faulty.
   Verdict assess(const Failure& failure, bool dispensable);
@@ -44,6 +48,7 @@ class FaultyNodes {
     RankFailures failures;
   };
 
+  FailurePolicies policies_;
   std::optional<Suspect> suspect_;  // the node that failed first in the last failed attempt
   std::vector<Suspect> faulty_;
   NodeId cleared_ = 0;

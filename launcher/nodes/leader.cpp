@@ -267,6 +267,7 @@ void Leader::carry_out(const RoundEnded& over) {
   AttemptResult attempt = merge_results(over);
   if (over.decision) {
     history_.remark = over.decision->why;
+    attempt.policy = name_of(over.decision->policy);
     if (over.decision->restart && attempt.first_failure)
       callbacks_.print_line(restart_line(attempt, history_, over.decision->counted));
   }
@@ -283,6 +284,8 @@ AttemptResult Leader::merge_results(const RoundEnded& over) const {
   if (!over.failures.empty()) attempt = attempt_from_json(over.failures.front().second.details);
   attempt.number = round_restarts_;
   attempt.last_step = over.last_step;
+  // Ranks that fail when a node is lost do so because of that.
+  if (over.lost_node && !over.decision) attempt.cause = {Cause::Kind::lost_node, over.why, {}};
   attempt.ranks.clear();
   for (const NodeId node : round_nodes_)
     if (const auto ends = round_results_.find(node); ends != round_results_.end())

@@ -108,7 +108,9 @@ NodeRound::Failures NodeRound::failures() const {
   for (const auto& [id, node] : nodes_)
     if (node.result && node.result->outcome == Outcome::failed)
       found.emplace_back(id, *node.result);
-  std::ranges::sort(found, {}, [](const auto& failure) { return failure.second.when; });
+  std::ranges::sort(found, {}, [](const auto& failure) {
+    return std::pair(failure.second.cascade, failure.second.when);
+  });
   return found;
 }
 

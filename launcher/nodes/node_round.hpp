@@ -60,8 +60,9 @@ class NodeRound {
   // From when on each lost node is certainly dead.
   std::vector<LeaderTime> dead_by() const;
   bool some_have_ended() const;
-  bool all_done() const;           // every node has ended, with success
-  Failures failures() const;       // in order of time
+  bool all_done() const;  // every node has ended, with success
+  // In order of time; those that are a consequence of another node's failure come last.
+  Failures failures() const;
   std::int64_t last_step() const;  // that a rank of a node that has ended reported; -1: none
   // Whether the failure may be a consequence of a disturbance or a loss: ranks fail when their
   // peers vanish. It has its own cause only if it happened before both, by more than `slack`.

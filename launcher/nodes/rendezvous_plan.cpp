@@ -141,7 +141,8 @@ Coordinator::Settings rules_of(const Options& options, const Conf& conf) {
   rules.join_timeout = conf.seconds("join_timeout").value_or(rules.join_timeout);
   if (rules.static_ranks) rules.join_timeout = conf.seconds("timeout").value_or(rules.join_timeout);
   rules.last_call = conf.seconds("last_call_timeout").value_or(rules.last_call);
-  rules.limits = {options.max_restarts, options.retry_delay, options.restarts_renewed};
+  rules.limits = {options.max_restarts, options.retry_delay, options.restarts_renewed,
+                  options.on_failure};
   return rules;
 }
 

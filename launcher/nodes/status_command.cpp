@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "launcher/lifecycle/memory_text.hpp"
 #include "launcher/nodes/credentials.hpp"
 #include "launcher/nodes/job_registry.hpp"
 #include "launcher/nodes/master_address.hpp"
@@ -187,6 +188,48 @@ std::string restarts_text(const nlohmann::json& status) {
   return fmt::format("{} of {}", restarts, status.at("max_restarts").get<int>());
 }
 
+// Empty if no rank reports its progress.
+std::string progress_table(const nlohmann::json& nodes) {
+  std::vector<std::vector<std::string>> rows = {{"rank", "step", "phase", "own work", "skew"}};
+  for (const auto& node : nodes)
+    for (const auto& rank : node.value("progress", nlohmann::json::array())) {
+      const bool timed = rank.contains("busy_ms");
+      rows.push_back(
+          {std::to_string(rank.at("rank").get<int>()),
+           rank.contains("step") ? std::to_string(rank.at("step").get<std::int64_t>()) : "-",
+           rank.at("phase").get<std::string>(),
+           timed ? fmt::format("{:.0f} ms", rank.at("busy_ms").get<double>()) : "-",
+           rank.contains("skew") ? fmt::format("{:.2f}", rank.at("skew").get<double>()) : "-"});
+    }
+  return rows.size() > 1 ? rendezvous::text_table(rows) : std::string();
+}
+
+std::string part_text(const nlohmann::json& part) {
+  return share_text(part.at("used").get<std::uint64_t>(), part.at("total").get<std::uint64_t>());
+}
+
+// Of a single-node job, when its ranks run for a second.
+std::string memory_lines(const nlohmann::json& memory) {
+  std::string text = fmt::format("host memory: {}\n", part_text(memory.at("host")));
+  for (const auto& rank : memory.at("ranks")) {
+    text += fmt::format("rank {}: {}", rank.at("rank").get<int>(),
+                        size_text(rank.at("bytes").get<std::uint64_t>()));
+    if (const auto children = rank.at("children_bytes").get<std::uint64_t>(); children != 0)
+      text += fmt::format(", its children {}", size_text(children));
+    text += '\n';
+  }
+  for (const auto& gpu : memory.at("gpus")) {
+    text += fmt::format("GPU {}: {}", gpu.at("gpu").get<int>(), part_text(gpu));
+    if (const int busy = gpu.at("utilization"); busy >= 0) text += fmt::format(", {} % busy", busy);
+    if (const int degrees = gpu.at("temperature"); degrees >= 0)
+      text += fmt::format(", {} °C", degrees);
+    if (const std::string why = gpu.at("reduced_clock"); !why.empty())
+      text += fmt::format(", reduced clock because of {}", why);
+    text += '\n';
+  }
+  return text;
+}
+
 std::string table_of(const nlohmann::json& status) {
   std::string text = fmt::format(
       "{} ({}): {} for {}, round {}, {} restarts, led by {}\n", status.at("job").get<std::string>(),
@@ -203,7 +246,10 @@ std::string table_of(const nlohmann::json& status) {
                     node.at("state"), duration_text(node.at("for_s")), ranks_text(node.at("ranks")),
                     node.at("address")});
   }
-  return text + rendezvous::text_table(rows);
+  text += rendezvous::text_table(rows) + progress_table(status.at("nodes"));
+  for (const auto& node : status.at("nodes"))
+    if (node.contains("memory")) text += memory_lines(node.at("memory"));
+  return text;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr std::size_t kHelpColumn = 33;
-constexpr std::size_t kHelpWidth = 92;
+constexpr std::size_t kHelpWidth = 100;
 
 constexpr const char* kHead =
     R"(Start one process per GPU, supervise all of them, and leave no orphan processes.
@@ -24,14 +24,12 @@ TARGET is a recipe (.yaml), a Python script, a Python module (with -m) or a prog
 )";
 
 constexpr const char* kTail = R"(
-Option names accept underscores and any unique abbreviation. Options are also read from the
-variables MGPU_<OPTION> and (torchrun) PET_<OPTION> and from launch: in the recipe, in this order
-of precedence after the command line.
+Option names accept underscores and any unique abbreviation. The command line overrides variables,
+MGPU_<OPTION> and (torchrun) PET_<OPTION>, and these override launch: in the recipe.
 
 Exit status: 0 if every rank succeeded; else the status of the first rank to fail in the last
 attempt, or 128+N if signal N killed it; 128+N if signal N stopped mgpu-run; 2 for a usage error;
-1 if mgpu-run itself failed; 75 if the nodes could not form or keep a job.
-See docs/launcher.md.
+1 if mgpu-run itself failed; 75 if the nodes could not form or keep a job. See docs/launcher.md.
 )";
 
 std::string_view title(OptionGroup group) {

@@ -62,6 +62,10 @@ void add_set(Options& o, const std::string& value) {
   o.set.push_back(value);
 }
 
+void add_on_failure(Options& o, const std::string& value) {
+  for (const auto& [kind, policy] : parse_on_failure(value)) o.on_failure.chosen[kind] = policy;
+}
+
 void set_gpus(Options& o, const std::string& value) {
   if (value == "all") {  // what accelerate writes when no GPUs are selected
     o.gpus.reset();
@@ -88,6 +92,17 @@ void set_event_log_handler(Options& o, const std::string& value) {
 // Below half a second a busy machine would be declared lost.
 Milliseconds parse_keep_alive(const std::string& value) {
   return parse_seconds_from(value, 0.5);
+}
+
+// A shorter limit would end jobs on a busy machine.
+std::optional<Milliseconds> parse_hang_timeout(const std::string& value) {
+  if (value == "auto") return std::nullopt;
+  if (value == "off") return Milliseconds(0);
+  try {
+    return parse_seconds_from(value, 1);
+  } catch (const UsageError&) {
+    throw UsageError("need auto, off, or seconds from 1 to 31622400, for example 600");
+  }
 }
 
 void set_completion(Options& o, const std::string& value) {
@@ -232,6 +247,9 @@ std::vector<OptionSpec> supervision_options() {
       {.names = {"retry-delay"}, .value = "SECONDS", .group = supervision,
        .help = "delay before the second restart, then doubled [0]",
        .set = parsed(&Options::retry_delay, parse_seconds)},
+      {.names = {"on-failure"}, .value = "KIND=POLICY", .group = supervision,
+       .help = "what follows a kind of failure, such as nan=give_up; repeatable",
+       .set = add_on_failure, .yaml = YamlForm::equals_map, .repeats = true},
       {.names = {"grace", "shutdown-timeout"}, .value = "SECONDS", .group = supervision,
        .help = "time from the stop signal to SIGKILL [30]",
        .set = parsed(&Options::grace, parse_seconds), .torchrun = "shutdown-timeout",
@@ -239,6 +257,10 @@ std::vector<OptionSpec> supervision_options() {
       {.names = {"failure-grace"}, .value = "SECONDS", .group = supervision,
        .help = "--grace after another rank has failed [--grace]",
        .set = parsed(&Options::failure_grace, parse_seconds)},
+      {.names = {"hang-timeout"}, .value = "SECONDS", .group = supervision,
+       .help = "fail without progress for this long, or off [auto: learned]",
+       .set = parsed(&Options::hang_timeout, parse_hang_timeout), .completes = Completes::words,
+       .choices = {"auto", "off"}},
       {.names = {"signals-to-handle"}, .value = "LIST", .group = supervision,
        .help = "signals that stop the job [SIGTERM,SIGINT,SIGHUP,SIGQUIT]",
        .set = parsed(&Options::signals_to_handle, parse_signals), .torchrun = "signals-to-handle",
@@ -246,6 +268,9 @@ std::vector<OptionSpec> supervision_options() {
       {.names = {"signal-group"}, .group = supervision,
        .help = "send stop signals to the whole process group of a rank",
        .set = flag(&Options::signal_group)},
+      {.names = {"worker-memory"}, .value = "SIZE", .group = supervision,
+       .help = "limit the host memory of a rank with its children: 60G [no limit]",
+       .set = parsed(&Options::worker_memory, parse_size)},
       {.names = {"monitor-interval"}, .value = "SECONDS", .group = supervision,
        .set = noted(parse_seconds, "--monitor-interval is ignored; mgpu-run does not poll"),
        .torchrun = "monitor-interval", .variables = {"PET_MONITOR_INTERVAL"}},

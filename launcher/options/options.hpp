@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/lifecycle/failure_policy.hpp"
 #include "launcher/options/scheduler.hpp"
 #include "rendezvous/base/limits.hpp"
 
@@ -114,10 +116,14 @@ struct Options {
   int max_restarts = 0;
   bool restarts_renewed = false;  // by progress: --max-restarts N/progress
   Milliseconds retry_delay{0};    // before the second and later restarts, doubled each time
+  FailurePolicies on_failure;
   Milliseconds grace{30'000};
   std::optional<Milliseconds> failure_grace;  // after the failure of another rank; unset: grace
-  std::vector<int> signals_to_handle;         // never empty after parsing
+  // Without progress for this long a job hangs; 0: never, unset: learned from its steps.
+  std::optional<Milliseconds> hang_timeout;
+  std::vector<int> signals_to_handle;  // never empty after parsing
   bool signal_group = false;
+  std::uint64_t worker_memory = 0;  // host memory of a rank in bytes; 0: no limit
 
   // Output.
   std::optional<std::string> log_dir;  // unset: a temporary folder; /dev/null: none

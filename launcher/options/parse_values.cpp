@@ -90,6 +90,24 @@ std::pair<int, bool> parse_restarts(const std::string& text) {
       fmt::format("need a whole number from 0 to {}, or one followed by /progress", kMost));
 }
 
+std::map<FailureKind, FailurePolicy> parse_on_failure(const std::string& text) {
+  std::map<FailureKind, FailurePolicy> policies;
+  for (const auto entry : split_trimmed(text, ',')) {
+    const auto equals = entry.find('=');
+    const auto kind = kind_named(trimmed(entry.substr(0, equals)));
+    if (kind == FailureKind::none)
+      throw UsageError(fmt::format("need KIND=POLICY, where KIND is one of {}",
+                                   fmt::join(failure_kind_names(), ", ")));
+    const auto policy =
+        equals == entry.npos ? std::nullopt : policy_named(trimmed(entry.substr(equals + 1)));
+    if (!policy)
+      throw UsageError(fmt::format("need KIND=POLICY, where POLICY is one of {}",
+                                   fmt::join(policy_names(), ", ")));
+    policies[kind] = *policy;
+  }
+  return policies;
+}
+
 bool parse_bool(const std::string& text) {
   if (const auto number = whole_number(text)) return *number != 0;
   const auto word = std::string(trimmed(text));
@@ -114,6 +132,25 @@ Milliseconds parse_seconds_from(const std::string& text, double least) {
     throw UsageError(
         fmt::format("need seconds from {} to {:.0f}, for example 30 or 2.5", least, kMostSeconds));
   return Milliseconds(std::llround(seconds * 1000));
+}
+
+std::uint64_t parse_size(const std::string& text) {
+  constexpr double kLeast = 1 << 20, kMost = 1ull << 60;
+  const auto word = trimmed(text);
+  double number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  std::string_view unit = trimmed({end, static_cast<size_t>(word.data() + word.size() - end)});
+  double factor = 0;
+  if (unit.size() > 1 && (unit.back() | 0x20) == 'b') unit.remove_suffix(1);
+  if (unit.size() > 1 && (unit.back() | 0x20) == 'i') unit.remove_suffix(1);
+  constexpr std::string_view kUnits = "KMGT";
+  if (unit.size() == 1)
+    if (const auto at = kUnits.find(static_cast<char>(unit[0] & ~0x20)); at != kUnits.npos)
+      factor = std::pow(1024.0, double(at + 1));
+  const double bytes = number * factor;
+  if (error != std::errc() || !(bytes >= kLeast && bytes <= kMost))
+    throw UsageError("need a number with a unit, K, M, G or T, and at least 1M: for example 60G");
+  return static_cast<std::uint64_t>(bytes);
 }
 
 std::string parse_text(const std::string& text) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -17,10 +18,13 @@ int parse_whole(const std::string& text, int least, int most);
 bool parse_bool(const std::string& text);  // true, no, ...; or any number, as in torchrun
 Milliseconds parse_seconds(const std::string& text);  // decimal, 0 to a year
 Milliseconds parse_seconds_from(const std::string& text, double least);
-std::string parse_text(const std::string& text);  // not empty
+std::uint64_t parse_size(const std::string& text);  // bytes: 60G, 512MiB; at least 1 MiB
+std::string parse_text(const std::string& text);    // not empty
 std::string parse_choice(const std::string& text, const std::vector<std::string>& choices);
 
-std::pair<int, bool> parse_restarts(const std::string& text);   // 3 or 3/progress
+std::pair<int, bool> parse_restarts(const std::string& text);  // 3 or 3/progress
+// nan=give_up,import_error=restart
+std::map<FailureKind, FailurePolicy> parse_on_failure(const std::string& text);
 RankCount parse_rank_count(const std::string& text);            // 4, gpu, cpu, auto
 std::pair<int, int> parse_node_range(const std::string& text);  // 2 or 1:4
 StreamMap parse_stream_map(const std::string& text);            // 3 or 0:1,11:3

@@ -1,6 +1,7 @@
 #include "launcher/output/log_folder.hpp"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -13,6 +14,23 @@
 
 namespace mgpu::launcher {
 namespace fs = std::filesystem;
+
+namespace {
+
+// Empty if it cannot be created, or if there can be no pipes in it.
+std::string create_nccl_folder(const std::string& parent) {
+  const auto folder = parent + "/nccl";
+  const auto probe = folder + "/probe.pipe";
+  if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) return {};
+  if (::mkfifo(probe.c_str(), 0600) == 0) {
+    ::unlink(probe.c_str());
+    return folder;
+  }
+  ::rmdir(folder.c_str());
+  return {};
+}
+
+}  // namespace
 
 LogFolder::LogFolder(const std::optional<std::string>& log_dir, const std::string& run_id) {
   if (log_dir == "/dev/null") return;
@@ -32,9 +50,10 @@ LogFolder::LogFolder(const std::optional<std::string>& log_dir, const std::strin
       rendezvous::shown(root.string(), 300), why);
 }
 
-std::function<LogFolder::AttemptFolder()> LogFolder::begin_attempt(int number, int ranks) const {
+std::function<LogFolder::AttemptFolder()> LogFolder::begin_attempt(int number, int ranks,
+                                                                   bool nccl) const {
   if (path_.empty()) return [] { return AttemptFolder{}; };
-  return [folder = fmt::format("{}/attempt_{}", path_, number), ranks]() -> AttemptFolder {
+  return [folder = fmt::format("{}/attempt_{}", path_, number), ranks, nccl]() -> AttemptFolder {
     ::mkdir(folder.c_str(), 0777);
     for (int rank = 0; rank < ranks; ++rank) {
       const auto own = fmt::format("{}/{}", folder, rank);
@@ -42,9 +61,10 @@ std::function<LogFolder::AttemptFolder()> LogFolder::begin_attempt(int number, i
       const int error = errno;
       return {{},
               fmt::format("cannot create {}/{}: {}; this attempt has no logs",
-                          rendezvous::shown(folder, 300), rank, rendezvous::error_text(error))};
+                          rendezvous::shown(folder, 300), rank, rendezvous::error_text(error)),
+              {}};
     }
-    return {folder, {}};
+    return {folder, {}, nccl ? create_nccl_folder(folder) : std::string()};
   };
 }
 

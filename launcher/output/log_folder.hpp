@@ -21,11 +21,13 @@ class LogFolder {
   struct AttemptFolder {
     std::string path;  // empty: there is none
     std::string problem;
+    std::string nccl;  // the folder in it for PyTorch's records of NCCL; empty: there is none
   };
   // The two calls below return work for a FileThread, because it may block.
   //
-  // Creates the folders of an attempt.
-  std::function<AttemptFolder()> begin_attempt(int number, int ranks) const;
+  // Creates the folders of an attempt. With `nccl` also the one for PyTorch's records of NCCL, if
+  // the file system has pipes: PyTorch ends a process that cannot create its pipe there.
+  std::function<AttemptFolder()> begin_attempt(int number, int ranks, bool nccl) const;
   // After success: removes a temporary folder and keeps one that was given.
   std::function<void()> job_succeeded() const;
 

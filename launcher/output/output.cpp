@@ -92,6 +92,10 @@ Output::ChildEnds Output::open_rank(int local_rank, const std::string& prefix,
   return {open(false), open(true)};
 }
 
+bool Output::full() const {
+  return std::ranges::any_of(streams_, [](const auto& stream) { return stream && stream->full(); });
+}
+
 void Output::begin_attempt() {
   for (auto& stream : streams_) stream.reset();
 }

@@ -34,6 +34,8 @@ class Output {
   // options require it; `log_dir` is the rank's own folder, empty: none.
   ChildEnds open_rank(int local_rank, const std::string& prefix, const std::string& log_dir);
 
+  // Whether a rank that writes has to wait, because the console or its log file is full.
+  bool full() const;
   // Forgets the streams of the previous attempt.
   void begin_attempt();
   // Reads what the rank left in its pipes, even if the console is full.

@@ -33,9 +33,10 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
   rendezvous::UniqueFd take_child_end() { return std::move(child_end_); }
 
   void start_reading();
-  void resume();  // what was full has room again
-  void drain();   // reads everything available, even if the console or a file is full
-  void finish();  // the stream has ended
+  bool full() const;  // whether its lines have to wait
+  void resume();      // what was full has room again
+  void drain();       // reads everything available, even if the console or a file is full
+  void finish();      // the stream has ended
   bool has_partial() const { return splitter_.has_partial(); }
   void flush_partial();  // shows an unfinished line, such as a prompt
   void resize();
@@ -44,7 +45,6 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
   bool has_log() const { return !route_.log_path.empty(); }
 
  private:
-  bool full() const;
   bool read_once();  // false when there is nothing (more) to read
   void pass_on(std::string_view bytes);
   void to_console(std::string_view lines, bool whole);

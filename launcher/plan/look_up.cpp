@@ -4,6 +4,7 @@
 
 #include "launcher/devices/devices.hpp"
 #include "launcher/devices/topology.hpp"
+#include "launcher/options/nccl_record.hpp"
 #include "launcher/plan/binding.hpp"
 #include "rendezvous/contract.hpp"
 
@@ -28,6 +29,11 @@ NodeFacts look_up_node(const Options& options, const Roots& roots,
   if (const char* list = get(variable::kCudaVisibleDevices)) facts.cuda_visible_devices = list;
   facts.omp_num_threads_set = get(variable::kOmpNumThreads) != nullptr;
   facts.nccl_async_error_handling_set = get(variable::kNcclAsyncErrorHandling) != nullptr;
+  facts.allocator_set =
+      get(variable::kAllocator) != nullptr || get(variable::kCudaAllocator) != nullptr;
+  for (const char* name :
+       {nccl_record::kPipeVariable, nccl_record::kFileVariable, nccl_record::kNewFileVariable})
+    facts.nccl_record_set |= get(name) != nullptr;
   facts.run_id = options.rdzv_id;
 
   const auto gpus = find_gpus(roots);

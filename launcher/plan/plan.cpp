@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "launcher/options/nccl_record.hpp"
 #include "rendezvous/base/signal_names.hpp"
 #include "rendezvous/contract.hpp"
 
@@ -98,8 +99,18 @@ Contract contract_of(const Options& options, const Placement& placement, const A
   return c;
 }
 
+// After a lack of GPU memory: segments that grow leave fewer gaps in it. Not if the user has
+// configured the allocator, under either name.
+bool sets_allocator(const Options& options, const PlanFacts& facts, int oom_count) {
+  if (oom_count == 0 || facts.allocator_set) return false;
+  return std::none_of(options.env.begin(), options.env.end(), [](const auto& set) {
+    return set.first == variable::kAllocator || set.first == variable::kCudaAllocator;
+  });
+}
+
 Environment rank_environment(const Options& options, const Placement& placement,
-                             const PlanFacts& facts, const Contract& contract, int local_rank) {
+                             const Attempt& attempt, const PlanFacts& facts,
+                             const Contract& contract, int local_rank) {
   Environment env;
   for (auto& [name, value] : contract.to_environment()) env.emplace_back(name, std::move(value));
 
@@ -108,6 +119,10 @@ Environment rank_environment(const Options& options, const Placement& placement,
     signals.push_back(rendezvous::signal_name(signo));
   set(env, variable::kSignalsToHandle, fmt::format("{}", fmt::join(signals, ",")));
   if (!facts.nccl_async_error_handling_set) set(env, variable::kNcclAsyncErrorHandling, "1");
+  if (sets_allocator(options, facts, contract.oom_count)) {
+    for (const char* name : {variable::kAllocator, variable::kCudaAllocator})
+      set(env, name, "expandable_segments:True");
+  }
   if (!facts.socket_interface.empty()) set(env, variable::kGlooInterface, facts.socket_interface);
   if (!facts.omp_num_threads_set && placement.nproc > 1) set(env, variable::kOmpNumThreads, "1");
 
@@ -117,6 +132,10 @@ Environment rank_environment(const Options& options, const Placement& placement,
     set(env, variable::kCudaVisibleDevices, fmt::format("{}", fmt::join(facts.gpus, ",")));
   }
 
+  if (!facts.nccl_record_set && !attempt.nccl_dir.empty()) {
+    set(env, nccl_record::kPipeVariable, attempt.nccl_dir + nccl_record::kPipe);
+    set(env, nccl_record::kFileVariable, attempt.nccl_dir + nccl_record::kFile);
+  }
   for (const auto& [name, value] : options.env) set(env, name, value);
   // After --env, so that it cannot be overridden: it identifies orphan processes of the job.
   if (!facts.job_cookie.empty()) set(env, variable::kJobCookie, facts.job_cookie);
@@ -195,7 +214,7 @@ std::vector<RankSpec> make_rank_specs(const Options& options, const CommandLine&
       spec.binding = facts.bindings[local_rank];
     if (!attempt.log_dir.empty()) spec.log_dir = fmt::format("{}/{}", attempt.log_dir, local_rank);
     const auto contract = contract_of(options, placement, attempt, facts, spec);
-    spec.env = rank_environment(options, placement, facts, contract, local_rank);
+    spec.env = rank_environment(options, placement, attempt, facts, contract, local_rank);
     specs.push_back(std::move(spec));
   }
   return specs;

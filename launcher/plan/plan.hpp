@@ -26,7 +26,8 @@ struct Attempt {
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
   std::string leader_addr = "127.0.0.1";
-  std::string log_dir;  // of this attempt, empty: none
+  std::string log_dir;   // of this attempt, empty: none
+  std::string nccl_dir;  // for PyTorch's records of NCCL, empty: none
 };
 
 // The cores and memory nodes that one rank is bound to; empty vectors: not bound.
@@ -61,6 +62,8 @@ struct PlanFacts {
   std::optional<std::string> cuda_visible_devices;  // as inherited
   bool omp_num_threads_set = false;
   bool nccl_async_error_handling_set = false;
+  bool allocator_set = false;     // PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF
+  bool nccl_record_set = false;   // where PyTorch writes its records of NCCL
   std::vector<Binding> bindings;  // one per local rank, or empty
   std::string run_id = "none";
   std::string socket_interface = {};  // for gloo, unless the user sets it; empty: gloo chooses

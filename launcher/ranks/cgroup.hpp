@@ -32,6 +32,7 @@ class JobCgroup {
   const std::string& path() const { return path_; }
   // Replaces the cgroup of the last attempt by a new one and returns its descriptor; -1: failed.
   int new_attempt();
+  const std::string& attempt_path() const { return attempt_path_; }
   bool empty() const;
   void kill() const { kill_cgroup(path_); }
 

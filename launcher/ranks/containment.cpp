@@ -12,15 +12,28 @@
 
 namespace mgpu::launcher {
 
-Containment::Containment(int ranks, std::function<bool(pid_t)> is_rank, char** argv)
+Containment::Containment(int ranks, std::function<bool(pid_t)> is_rank, std::uint64_t rank_memory,
+                         char** argv)
     : is_rank_(std::move(is_rank)),
       cookie_(make_cookie()),
       paths_(find_own_cgroups()),
+      ranks_(ranks),
       sessions_(ranks) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const auto name = fmt::format("mgpu-{}-{}", ::getpid(), cookie_.substr(0, 8));
   cgroup_ = JobCgroup::create(paths_.v2, name);
-  guard_ = std::make_unique<Guard>(Guard::Job{cookie_, cgroup(), &sessions_, argv});
+  rank_cgroups_ = std::make_unique<RankCgroups>(paths_.v1_memory, name, rank_memory);
+  guard_ = std::make_unique<Guard>(
+      Guard::Job{cookie_, {cgroup(), rank_cgroups_->v1_folder()}, &sessions_, argv});
+}
+
+std::vector<CgroupEntry> Containment::begin_attempt() {
+  stop_requested_.clear();
+  const int folder = cgroup_ ? cgroup_->new_attempt() : -1;
+  rank_cgroups_->begin_attempt(cgroup(), cgroup_ ? cgroup_->attempt_path() : "", ranks_);
+  std::vector<CgroupEntry> entries;
+  for (int rank = 0; rank < ranks_; ++rank) entries.push_back(rank_cgroups_->entry(rank, folder));
+  return entries;
 }
 
 // After release() there is nothing to do; after a failure of mgpu-run all processes are killed.
@@ -85,6 +98,7 @@ std::vector<pid_t> Containment::orphan_processes() const {
 
 void Containment::release() {
   guard_.reset();
+  rank_cgroups_.reset();
   cgroup_.reset();
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "launcher/ranks/cgroup.hpp"
 #include "launcher/ranks/guard.hpp"
+#include "launcher/ranks/rank_cgroups.hpp"
 #include "launcher/ranks/spare_descriptors.hpp"
 
 namespace mgpu::launcher {
@@ -24,9 +26,11 @@ namespace mgpu::launcher {
 // remaining processes.
 class Containment {
  public:
-  // For `ranks` ranks on this node. `is_rank` returns whether a child is a rank and so not an
-  // orphan process. `argv` is main's.
-  Containment(int ranks, std::function<bool(pid_t)> is_rank, char** argv);
+  // For `ranks` ranks on this node, each limited to `rank_memory` bytes where the kernel can do
+  // that (0: no limit). `is_rank` returns whether a child is a rank and so not an orphan process.
+  // `argv` is main's.
+  Containment(int ranks, std::function<bool(pid_t)> is_rank, std::uint64_t rank_memory,
+              char** argv);
   Containment(const Containment&) = delete;
   Containment& operator=(const Containment&) = delete;
   ~Containment();
@@ -36,11 +40,10 @@ class Containment {
   // The job's cgroup; empty: there is none.
   std::string cgroup() const { return cgroup_ ? cgroup_->path() : std::string(); }
 
-  // Returns the cgroup in which the ranks of the attempt start; -1: our own cgroup.
-  int begin_attempt() {
-    stop_requested_.clear();
-    return cgroup_ ? cgroup_->new_attempt() : -1;
-  }
+  const RankCgroups& rank_cgroups() const { return *rank_cgroups_; }
+
+  // Returns for each rank the cgroup in which it starts in this attempt.
+  std::vector<CgroupEntry> begin_attempt();
   // A rank has started, and was reaped: the guard finds processes by the rank's session, too.
   void rank_started(int local_rank, pid_t pid) { sessions_.started(local_rank, pid); }
   void rank_reaped(int local_rank) { sessions_.reaped(local_rank); }
@@ -69,6 +72,8 @@ class Containment {
   std::string cookie_;
   CgroupPaths paths_;
   std::optional<JobCgroup> cgroup_;
+  std::unique_ptr<RankCgroups> rank_cgroups_;
+  int ranks_;
   RankSessions sessions_;
   std::unique_ptr<Guard> guard_;
   std::set<pid_t> stop_requested_;

@@ -77,7 +77,8 @@ void kill_process(const ProcessEntry& process, std::vector<RankSession>& session
 template <class Reason>
 void kill_until_empty(const Guard::Job& job, Reason still) {
   const auto deadline = std::chrono::steady_clock::now() + kLongestKill;
-  if (!job.cgroup.empty()) JobCgroup::kill_cgroup(job.cgroup);
+  for (const auto& cgroup : job.cgroups)
+    if (!cgroup.empty()) JobCgroup::kill_cgroup(cgroup);
   auto sessions = job.sessions->all();
   for (auto& session : sessions) session.until = std::min(session.until, boot_ticks_now());
   for (int empty_scans = 0; empty_scans < 2 && std::chrono::steady_clock::now() < deadline;) {
@@ -117,6 +118,15 @@ int poll_timeout_ms(std::int64_t kill_by) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 200));
 }
 
+// A cgroup of v1 is busy until its last process has been reaped.
+void remove_when_reaped(const std::string& cgroup) {
+  constexpr int kTries = 500;
+  for (int tries = 0; tries < kTries && ::access(cgroup.c_str(), F_OK) == 0; ++tries) {
+    if (tries > 0) pause_between_scans();
+    JobCgroup::remove_cgroup(cgroup);
+  }
+}
+
 void guard_main(void* argument) {
   const Watch& watch = *static_cast<Watch*>(argument);
   ::setsid();
@@ -140,7 +150,8 @@ void guard_main(void* argument) {
     handled_deadline = kill_by;
   }
   kill_until_empty(*watch.job, [] { return true; });
-  if (!watch.job->cgroup.empty()) JobCgroup::remove_cgroup(watch.job->cgroup);
+  for (const auto& cgroup : watch.job->cgroups)
+    if (!cgroup.empty()) remove_when_reaped(cgroup);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "launcher/ranks/rank_sessions.hpp"
 #include "rendezvous/base/unique_fd.hpp"
@@ -17,7 +18,7 @@ namespace mgpu::launcher {
 // job. It runs in its own session, under another name, without stdio, and waits for the launcher's
 // end of a socket pair to close. Then it kills through the cgroup (if there is one), by the ranks'
 // sessions and by the job's cookie, until two scans in a row find no process, and removes the
-// cgroup.
+// cgroups.
 //
 // In a multi-node job it has two more tasks. It holds a copy of the connection to the leader, so
 // that the connection closes, and the other nodes continue, only after the last rank of this node
@@ -29,7 +30,7 @@ class Guard {
  public:
   struct Job {
     std::string cookie;
-    std::string cgroup;                      // folder, may be empty
+    std::vector<std::string> cgroups;        // folders, may be empty
     const RankSessions* sessions = nullptr;  // outlives the Guard
     // main's, overwritten in the guard so that it does not have the launcher's name.
     char** argv = nullptr;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <string_view>
+#include <utility>
 
 #include "launcher/lifecycle/text_lines.hpp"
 #include "launcher/lifecycle/xid.hpp"
@@ -14,6 +15,7 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr std::size_t kMostReads = 20'000;  // a read of /dev/kmsg returns one record
+constexpr std::size_t kMostKills = 256;
 
 // "6,1234,98765,-;text" without the fields before the text.
 std::string_view text_of_record(std::string_view record) {
@@ -27,19 +29,33 @@ KernelLog::KernelLog(const std::string& path)
     : log_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {}
 
 void KernelLog::begin_attempt() {
+  gpu_fault_.clear();
+  oom_kills_.clear();
   if (log_) ::lseek(log_.get(), 0, SEEK_END);
 }
 
 std::string KernelLog::gpu_fault() {
+  read();
+  return gpu_fault_;
+}
+
+const std::vector<OomRecord>& KernelLog::oom_kills() {
+  read();
+  return oom_kills_;
+}
+
+void KernelLog::read() {
   std::array<char, 8192> bytes{};
   for (std::size_t reads = 0; log_ && reads < kMostReads; ++reads) {
     const auto got = ::read(log_.get(), bytes.data(), bytes.size());
     if (got < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: records were overwritten
     if (got <= 0) break;
-    for (const auto line : lines_of({bytes.data(), static_cast<std::size_t>(got)}))
-      if (reports_gpu_fault(line)) return std::string(text_of_record(line));
+    for (const auto line : lines_of({bytes.data(), static_cast<std::size_t>(got)})) {
+      if (gpu_fault_.empty() && reports_gpu_fault(line)) gpu_fault_ = text_of_record(line);
+      if (auto kill = oom_record_in(line); kill && oom_kills_.size() < kMostKills)
+        oom_kills_.push_back(std::move(*kill));
+    }
   }
-  return {};
 }
 
 }  // namespace mgpu::launcher

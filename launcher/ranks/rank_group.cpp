@@ -13,6 +13,7 @@
 #include "launcher/nodes/token.hpp"
 #include "launcher/ranks/spawn.hpp"
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -50,6 +51,8 @@ std::optional<std::string> RankGroup::start(const RankSpec& spec, const std::str
   clear(spec.local_rank);
   *exec_error = 0;
   try {
+    const auto rank = static_cast<std::size_t>(spec.local_rank);
+    const auto cgroup = rank < cgroups_.size() ? cgroups_[rank] : CgroupEntry{};
     auto ends = output_.open_rank(spec.local_rank, prefix, spec.log_dir);
     ChildSetup setup{.argv = spec.argv,
                      .envp = environment_of(spec, environ),
@@ -57,9 +60,10 @@ std::optional<std::string> RankGroup::start(const RankSpec& spec, const std::str
                      .stdin_fd = spec.rank == 0 && !settings_.own_stdin ? -1 : null_.get(),
                      .stdout_fd = ends.out.get(),
                      .stderr_fd = ends.err.get(),
-                     .cgroup_fd = cgroup_fd_,
+                     .cgroup_fd = cgroup.folder,
                      .exec_error = exec_error};
-    auto child = spawn(std::move(setup), settings_.inherited, BindingMask(spec.binding));
+    auto child =
+        spawn(std::move(setup), settings_.inherited, BindingMask(spec.binding), cgroup.procs);
     worker(spec.local_rank) = std::make_unique<Worker>(io_, std::move(child), exec_error);
   } catch (const std::exception& problem) {
     return problem.what();
@@ -117,6 +121,20 @@ std::vector<int> RankGroup::newly_stopped() {
   for (int rank = 0; rank < size(); ++rank)
     if (worker(rank) && worker(rank)->newly_stopped()) stopped.push_back(rank);
   return stopped;
+}
+
+std::vector<int> RankGroup::suspended() const {
+  std::vector<int> suspended;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (!running(rank)) continue;
+    const auto stat =
+        rendezvous::read_kernel_file(fmt::format("/proc/{}/stat", pid_of(rank))).value_or("");
+    const auto name_end = stat.rfind(')');
+    if (name_end == std::string::npos || name_end + 2 >= stat.size()) continue;
+    const char state = stat[name_end + 2];
+    if (state == 'T' || state == 't') suspended.push_back(rank);
+  }
+  return suspended;
 }
 
 void RankGroup::abandon(int local_rank) {

@@ -7,12 +7,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/lifecycle/signal.hpp"
 #include "launcher/output/output.hpp"
 #include "launcher/plan/plan.hpp"
 #include "launcher/ranks/inherited.hpp"
+#include "launcher/ranks/rank_cgroups.hpp"
 #include "launcher/ranks/worker.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
@@ -37,8 +39,8 @@ class RankGroup {
   // `change` is called with a local rank when that rank may have exited; call collect to find out.
   void on_change(std::function<void(int)> change) { change_ = std::move(change); }
 
-  // Sets the cgroup in which ranks start from now on; -1: our own.
-  void start_in(int cgroup_fd) { cgroup_fd_ = cgroup_fd; }
+  // Sets the cgroup in which each rank starts from now on.
+  void start_in(std::vector<CgroupEntry> cgroups) { cgroups_ = std::move(cgroups); }
   // Starts one rank and replaces its previous process. Returns nullopt on success, else why the
   // process could not be created.
   std::optional<std::string> start(const RankSpec& spec, const std::string& prefix);
@@ -61,6 +63,8 @@ class RankGroup {
   void signal_groups(Signal signal);
   // The ranks that a signal has suspended since the last call.
   std::vector<int> newly_stopped();
+  // The ranks that are suspended now, by a signal or a debugger.
+  std::vector<int> suspended() const;
   // Stops waiting for a rank that cannot be killed.
   void abandon(int local_rank);
 
@@ -72,7 +76,7 @@ class RankGroup {
   boost::asio::io_context& io_;
   Output& output_;
   Settings settings_;
-  int cgroup_fd_ = -1;
+  std::vector<CgroupEntry> cgroups_;              // by local rank; empty: ours
   std::vector<std::unique_ptr<Worker>> workers_;  // by local rank
   volatile int* exec_errors_;                     // shared with the children, one per rank
   rendezvous::UniqueFd null_;                     // stdin of all but rank 0

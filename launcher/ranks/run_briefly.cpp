@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "launcher/lifecycle/exit_report.hpp"
@@ -22,6 +24,44 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostOutput = 64 << 10;
 constexpr std::chrono::seconds kKilled{1};  // from SIGKILL to the end of the process
+
+// The processes of all calls that are under way.
+class BriefProcesses {
+ public:
+  void add(pid_t pid) {
+    const std::lock_guard lock(mutex_);
+    pids_.insert(pid);
+  }
+  void remove(pid_t pid) {
+    const std::lock_guard lock(mutex_);
+    pids_.erase(pid);
+  }
+  bool contains(pid_t pid) {
+    const std::lock_guard lock(mutex_);
+    return pids_.contains(pid);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<pid_t> pids_;
+};
+
+BriefProcesses& brief_processes() {
+  static auto* const all = new BriefProcesses;  // threads may outlive static objects
+  return *all;
+}
+
+// As long as it exists, runs_briefly() is true.
+class RunningEntry {
+ public:
+  explicit RunningEntry(pid_t pid) : pid_(pid) { brief_processes().add(pid); }
+  RunningEntry(const RunningEntry&) = delete;
+  RunningEntry& operator=(const RunningEntry&) = delete;
+  ~RunningEntry() { brief_processes().remove(pid_); }
+
+ private:
+  pid_t pid_;
+};
 
 std::vector<std::string> own_environment() {
   std::vector<std::string> all;
@@ -70,7 +110,9 @@ BriefRun run_briefly(const std::vector<std::string>& argv, const Inherited& inhe
                    .stdout_fd = to.get(),
                    .stderr_fd = to.get()};
   const auto deadline = SteadyClock::now() + limit;
-  rendezvous::ChildProcess child(spawn(std::move(setup), inherited));
+  auto spawned = spawn(std::move(setup), inherited);
+  const RunningEntry entry(spawned.pid);  // removed after the child is reaped
+  rendezvous::ChildProcess child(std::move(spawned));
   to.reset();
   BriefRun run;
   run.timed_out = !follow(from.get(), child.pidfd(), deadline, run.output);
@@ -82,6 +124,10 @@ BriefRun run_briefly(const std::vector<std::string>& argv, const Inherited& inhe
   }
   if (const auto status = child.wait()) run.status = decode_wait_status(*status).shell_status();
   return run;
+}
+
+bool runs_briefly(pid_t pid) {
+  return brief_processes().contains(pid);
 }
 
 }  // namespace mgpu::launcher

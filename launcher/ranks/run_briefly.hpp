@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -19,5 +21,8 @@ struct BriefRun {
 // created.
 BriefRun run_briefly(const std::vector<std::string>& argv, const Inherited& inherited,
                      Milliseconds limit);
+
+// Whether a thread of this process is in run_briefly for the process and will reap it.
+bool runs_briefly(pid_t pid);
 
 }  // namespace mgpu::launcher

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -14,17 +15,21 @@
 #include "rendezvous/auth.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/json_field.hpp"
+#include "rendezvous/base/printable.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
 constexpr std::size_t kLongestLine = 4096;
+constexpr std::size_t kLongestPhase = 64;
+constexpr double kMostBusy = 1e9;
 constexpr std::size_t kConnectionsPerRank = 16;  // of the rank and of its own processes
 constexpr int kBacklog = 128;
 constexpr int kMostAccepts = 64;  // at once
 constexpr int kMostReads = 256;   // of one connection, when a rank has ended
 constexpr std::string_view kAbort = "{\"abort\": true}\n";
+constexpr std::string_view kDump = "{\"dump\": true}\n";
 
 // A socket that listens at an abstract address that nobody else can have.
 rendezvous::UniqueFd listen_at(const std::string& name) {
@@ -38,6 +43,29 @@ rendezvous::UniqueFd listen_at(const std::string& name) {
     rendezvous::throw_errno(
         "cannot create the worker socket, so ranks get SIGTERM when another one fails");
   return fd;
+}
+
+bool is_phase(std::string_view text) {
+  return !text.empty() && text.size() <= kLongestPhase && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.';
+  });
+}
+
+// Nullopt: it is not one.
+std::optional<CollectiveState> as_collective(const nlohmann::json& json) {
+  if (!json.is_object() || !json.contains("name") || !json["name"].is_string()) return std::nullopt;
+  CollectiveState state{.name = rendezvous::printable(json["name"].get<std::string>())};
+  rendezvous::read_field(json, "sequence", state.sequence);
+  rendezvous::read_field(json, "elements", state.elements);
+  rendezvous::read_field(json, "waiting", state.waiting);
+  return state;
+}
+
+// The whole line, or nothing.
+bool send_line(int fd, std::string_view line) {
+  return ::send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(line.size());
 }
 
 bool is_ours(int fd, ucred& who) {
@@ -60,12 +88,19 @@ WorkerSocket::WorkerSocket(boost::asio::io_context& io, std::function<void(std::
   }
 }
 
+void WorkerSocket::on_heartbeat(std::function<void(const Heartbeat&)> heard,
+                                std::function<void(int)> silent) {
+  heard_ = std::move(heard);
+  silent_ = std::move(silent);
+}
+
 void WorkerSocket::begin_attempt(int base_rank, int ranks) {
   base_rank_ = base_rank;
   ranks_ = ranks;
   last_step_ = -1;
   complained_ = false;
   peers_.clear();
+  collectives_.clear();
   if (listener_.is_open() && !accepting_) accept();
 }
 
@@ -73,10 +108,21 @@ bool WorkerSocket::abort(int rank) {
   take_waiting();
   bool told = false;
   for (auto& [number, peer] : peers_)
-    if (peer.aborts && peer.rank == rank)
-      told |= ::send(peer.socket.native_handle(), kAbort.data(), kAbort.size(),
-                     MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(kAbort.size());
+    if (peer.aborts && peer.rank == rank) told |= send_line(peer.socket.native_handle(), kAbort);
   return told;
+}
+
+bool WorkerSocket::request_dumps() {
+  collectives_.clear();
+  bool asked = false;
+  for (auto& [number, peer] : peers_)
+    if (peer.dumps) asked |= send_line(peer.socket.native_handle(), kDump);
+  return asked;
+}
+
+std::optional<CollectiveState> WorkerSocket::collective_of(int rank) const {
+  const auto found = collectives_.find(rank);
+  return found == collectives_.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::int64_t WorkerSocket::last_step() {
@@ -84,7 +130,6 @@ std::int64_t WorkerSocket::last_step() {
   return last_step_;
 }
 
-// What processes have sent although the loop has not got to it.
 void WorkerSocket::take_waiting() {
   if (listener_.is_open()) accept_waiting();
   for (auto peer = peers_.begin(); peer != peers_.end();) {
@@ -95,7 +140,7 @@ void WorkerSocket::take_waiting() {
          ::ioctl(peer->second.socket.native_handle(), FIONREAD, &available) == 0 && available > 0;
          ++i)
       open = read(peer->second);
-    peer = open ? std::next(peer) : peers_.erase(peer);
+    peer = open ? std::next(peer) : close(peer);
   }
 }
 
@@ -156,11 +201,22 @@ void WorkerSocket::await(Number number) {
                            const auto found = peers_.find(number);
                            if (failed || found == peers_.end()) return;
                            if (!read(found->second)) {
-                             peers_.erase(found);
+                             close(found);
                              return;
                            }
                            await(number);
                          });
+}
+
+std::map<WorkerSocket::Number, WorkerSocket::Peer>::iterator WorkerSocket::close(
+    std::map<Number, Peer>::iterator peer) {
+  const auto reported = peer->second.reports ? peer->second.rank : std::nullopt;
+  const auto next = peers_.erase(peer);
+  const auto reports = [&](const auto& other) {
+    return other.second.reports && other.second.rank == reported;
+  };
+  if (reported && std::ranges::none_of(peers_, reports)) silent_(*reported);
+  return next;
 }
 
 // Reads once: a sender that never stops does not keep the loop from its other work.
@@ -204,11 +260,32 @@ std::string WorkerSocket::take(Peer& peer, std::string_view line) {
     if (!aborts->is_boolean()) return "has a value for \"aborts\" that is not true or false";
     peer.aborts = aborts->get<bool>();
   }
+  if (const auto dumps = json.find("dumps"); dumps != json.end()) {
+    if (!dumps->is_boolean()) return "has a value for \"dumps\" that is not true or false";
+    peer.dumps = dumps->get<bool>();
+  }
+  if (const auto collective = json.find("collective"); collective != json.end())
+    if (auto state = as_collective(*collective)) collectives_[*peer.rank] = std::move(*state);
+  Heartbeat heartbeat{.rank = *peer.rank};
   if (const auto step = json.find("step"); step != json.end()) {
     if (!rendezvous::fits<std::int64_t>(*step) || step->get<std::int64_t>() < 0)
       return "has a value for \"step\" that is not a whole number from 0 on";
-    last_step_ = std::max(last_step_, step->get<std::int64_t>());
+    heartbeat.step = step->get<std::int64_t>();
+    last_step_ = std::max(last_step_, *heartbeat.step);
   }
+  if (const auto phase = json.find("phase"); phase != json.end()) {
+    if (!phase->is_string() || !is_phase(phase->get_ref<const std::string&>()))
+      return "has a value for \"phase\" that is not a word of at most 64 letters";
+    heartbeat.phase = phase->get<std::string>();
+  }
+  if (const auto busy = json.find("busy_ms"); busy != json.end()) {
+    if (!busy->is_number() || !(busy->get<double>() >= 0 && busy->get<double>() <= kMostBusy))
+      return "has a value for \"busy_ms\" that is not a number from 0 to 1e9";
+    heartbeat.busy_ms = busy->get<double>();
+  }
+  if (!heartbeat.step && !heartbeat.phase) return {};
+  peer.reports = true;
+  heard_(heartbeat);
   return {};
 }
 

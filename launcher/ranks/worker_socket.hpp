@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/lifecycle/collective_state.hpp"
+#include "launcher/lifecycle/hang_watch.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
@@ -31,6 +33,10 @@ class WorkerSocket {
   WorkerSocket(const WorkerSocket&) = delete;
   WorkerSocket& operator=(const WorkerSocket&) = delete;
 
+  // `heard` gets what ranks report about their progress; `silent` a rank that reported before and
+  // has closed its connection.
+  void on_heartbeat(std::function<void(const Heartbeat&)> heard, std::function<void(int)> silent);
+
   // "@NAME", for the environment of the ranks. Empty if no socket could be made.
   const std::string& address() const { return address_; }
   // Why, then.
@@ -41,6 +47,12 @@ class WorkerSocket {
   // The last step that a rank reported in this attempt; -1: none did. Counts what ranks that have
   // ended sent before.
   std::int64_t last_step();
+  // Takes what processes have sent although the loop has not got to it.
+  void take_waiting();
+  // Asks all processes that answer this in which collective they are; false: there is none.
+  bool request_dumps();
+  // What a process of the rank has answered since then.
+  std::optional<CollectiveState> collective_of(int rank) const;
   // Tells the rank to end at once. False if no process of it has asked to be told.
   bool abort(int rank);
 
@@ -52,15 +64,17 @@ class WorkerSocket {
     std::string pending;  // an incomplete line
     std::optional<int> rank = {};
     bool aborts = false;
+    bool dumps = false;    // answers in which collective it is
+    bool reports = false;  // its progress
   };
   using Number = std::size_t;
 
   void accept();
   bool accept_waiting();
-  void take_waiting();
   void admit(rendezvous::UniqueFd fd);
   void await(Number number);
   bool read(Peer& peer);
+  std::map<Number, Peer>::iterator close(std::map<Number, Peer>::iterator peer);
   bool take_lines(Peer& peer);
   // Returns what is wrong with the line, or nothing.
   std::string take(Peer& peer, std::string_view line);
@@ -68,9 +82,12 @@ class WorkerSocket {
 
   boost::asio::io_context& io_;
   std::function<void(std::string_view)> note_;
+  std::function<void(const Heartbeat&)> heard_ = [](const Heartbeat&) {};
+  std::function<void(int)> silent_ = [](int) {};
   std::string address_, problem_;
   boost::asio::posix::stream_descriptor listener_;
   std::map<Number, Peer> peers_;
+  std::map<int, CollectiveState> collectives_;  // by rank
   Number next_ = 0;
   int base_rank_ = 0, ranks_ = 0;
   std::int64_t last_step_ = -1;

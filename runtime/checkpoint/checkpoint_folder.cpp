@@ -190,6 +190,12 @@ FoundCheckpoint find_newest_complete(const std::string& output_dir, int threads,
   return found;
 }
 
+bool has_checkpoint(const std::string& output_dir) noexcept try {
+  return !candidates(output_dir).empty();
+} catch (const std::exception&) {
+  return false;
+}
+
 std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limit,
                                 const std::vector<std::int64_t>& kept) {
   std::vector<std::string> gone;

@@ -52,6 +52,9 @@ FoundCheckpoint find_newest_complete(
     const std::string& output_dir, int threads = 1,
     const std::function<void(const Manifest& manifest)>& usable = {});
 
+// Whether the folder has a checkpoint by its name, complete or not. Does not throw.
+bool has_checkpoint(const std::string& output_dir) noexcept;
+
 // Removes the oldest checkpoints until `limit` are left (0: keeps all). The newest and those of the
 // steps in `kept` are never removed, so more than `limit` may be left. Folders without a manifest
 // of ours are neither counted nor touched. Returns the removed paths.

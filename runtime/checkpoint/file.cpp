@@ -99,21 +99,38 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) throw_errno("cannot open " + path);
+  fd_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd_) throw_errno("cannot open " + path);
   struct stat info{};
-  if (::fstat(fd.get(), &info) != 0) throw_errno("cannot stat " + path);
+  if (::fstat(fd_.get(), &info) != 0) throw_errno("cannot stat " + path);
   if (!S_ISREG(info.st_mode)) throw std::runtime_error(path + " is not a regular file");
   const auto size = static_cast<std::size_t>(info.st_size);
   if (size == 0) return;  // mmap rejects an empty mapping
-  void* const at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+  void* const at = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd_.get(), 0);
   if (at == MAP_FAILED) throw_errno("cannot map " + path);
   ::madvise(at, size, MADV_SEQUENTIAL);  // tensors are large: read far ahead
   bytes_ = {static_cast<const std::byte*>(at), size};
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+    : path_(std::move(other.path_)),
+      fd_(std::move(other.fd_)),
+      bytes_(std::exchange(other.bytes_, {})) {}
+
+void MappedFile::read(std::span<const std::byte> part, std::byte* to) const {
+  auto offset = part.data() - bytes_.data();
+  for (std::size_t left = part.size(); left > 0;) {
+    const ssize_t got = ::pread(fd_.get(), to, std::min(left, kMaxCopy), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_errno("cannot read " + path_);
+    if (got == 0)
+      throw std::runtime_error(
+          fmt::format("cannot read {}: another program has made it shorter", path_));
+    left -= static_cast<std::size_t>(got);
+    to += got;
+    offset += got;
+  }
+}
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());

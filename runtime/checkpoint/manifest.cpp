@@ -19,7 +19,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kFormat = "mgpu-checkpoint";
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;
+constexpr std::size_t kDigits = 16;                       // of a checksum
+constexpr std::size_t kReadPiece = std::size_t{1} << 20;  // stays in the CPU's cache
 constexpr const char* kSeal = "manifest_xxh64";
 constexpr std::int64_t kMost = INT64_MAX;
 
@@ -53,20 +55,56 @@ void check_size(const std::string& folder, const FileRecord& record) {
         fmt::format("{} has {} bytes, but {} were saved", path, size, record.size));
 }
 
-void check_bytes(const std::string& folder, const FileRecord& record) {
-  const FileRecord now = record_of(folder, record.name);
-  if (now.digest != record.digest)
-    throw std::runtime_error(
-        fmt::format("{} has changed since it was saved (xxh64 is {}, was {}): the disk is failing "
-                    "or another program changed it",
-                    (fs::path(folder) / record.name).string(), now.digest, record.digest));
+// A part of a file that has a checksum of its own.
+struct Block {
+  const FileRecord* record;
+  std::uint64_t begin = 0, end = 0;
+  std::string_view digest;
+};
+
+// In version 1 all files had one checksum.
+std::vector<Block> blocks_of(const Manifest& manifest) {
+  std::vector<Block> blocks;
+  for (const FileRecord& record : manifest.files) {
+    const std::string_view digest = record.digest;
+    const auto count = std::max<std::uint64_t>(1, (record.size + kDigestBlock - 1) / kDigestBlock);
+    if (digest.size() != count * kDigits) {
+      blocks.push_back({&record, 0, record.size, digest});
+      continue;
+    }
+    for (std::uint64_t i = 0; i < count; ++i)
+      blocks.push_back({&record, i * kDigestBlock, std::min((i + 1) * kDigestBlock, record.size),
+                        digest.substr(i * kDigits, kDigits)});
+  }
+  return blocks;
+}
+
+void check_bytes(const std::string& folder, const Block& block) {
+  const MappedFile file((fs::path(folder) / block.record->name).string());
+  if (file.bytes().size() != block.record->size) check_size(folder, *block.record);
+  std::vector<std::byte> piece(std::min<std::uint64_t>(kReadPiece, block.end - block.begin));
+  Digest now;
+  for (auto at = block.begin; at < block.end; at += piece.size()) {
+    const auto part = file.bytes().subspan(at, std::min<std::uint64_t>(kReadPiece, block.end - at));
+    file.read(part, piece.data());
+    now.update(std::span(piece).first(part.size()));
+  }
+  if (now.hex() == block.digest) return;
+  const bool whole = block.begin == 0 && block.end == block.record->size;
+  throw std::runtime_error(fmt::format(
+      "{} has changed since it was saved (xxh64{} is {}, was {}): the disk is failing or another "
+      "program changed it",
+      file.path(), whole ? "" : fmt::format(" of bytes {} to {}", block.begin, block.end),
+      now.hex(), block.digest));
 }
 
 }  // namespace
 
 std::string manifest_text(const Manifest& manifest) {
+  const bool has_blocks = std::ranges::any_of(
+      manifest.files, [](const FileRecord& file) { return file.digest.size() > kDigits; });
   Json json = {{"format", kFormat},
-               {"version", kVersion},
+               {"version", has_blocks ? kVersion : 1},
                {"step", manifest.step},
                {"versions", manifest.versions},
                {"files", Json::object()}};
@@ -80,9 +118,9 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
   const Json json = parse_json(text, file);
   const Fields top(json, file);
   if (top.string("format") != kFormat) top.fail("format", in_quotes(kFormat));
-  if (top.integer("version", 1, kMost) != kVersion)
+  if (top.integer("version", 1, kMost) > kVersion)
     throw std::runtime_error(
-        fmt::format("{}: format version {} is not supported; this program reads version {}", file,
+        fmt::format("{}: format version {} is not supported; this program reads up to {}", file,
                     brief(json["version"]), kVersion));
   if (top.string(kSeal) != seal_of(json))
     throw std::runtime_error(file + " has changed since it was saved");
@@ -111,18 +149,21 @@ Manifest read_manifest(const std::string& folder) {
 
 FileRecord record_of(const std::string& folder, const std::string& name) {
   const MappedFile file((fs::path(folder) / name).string());
-  return {.name = name, .size = file.bytes().size(), .digest = digest_of(file.bytes())};
+  FileDigest digest;
+  digest.update(file.bytes());
+  return {.name = name, .size = file.bytes().size(), .digest = digest.hex()};
 }
 
 Manifest verify(const std::string& folder, int threads) {
   Manifest manifest = read_manifest(folder);
   for (const FileRecord& record : manifest.files) check_size(folder, record);
 
+  const auto blocks = blocks_of(manifest);
   std::atomic<std::size_t> next = 0;
-  std::vector<std::exception_ptr> wrong(manifest.files.size());
+  std::vector<std::exception_ptr> wrong(blocks.size());
   const auto work = [&] {
-    for (std::size_t i; (i = next++) < manifest.files.size();) try {
-        check_bytes(folder, manifest.files[i]);
+    for (std::size_t i; (i = next++) < blocks.size();) try {
+        check_bytes(folder, blocks[i]);
       } catch (...) {
         wrong[i] = std::current_exception();
       }

@@ -30,8 +30,8 @@ Manifest read_manifest(const std::string& folder);
 // The record of an existing file.
 FileRecord record_of(const std::string& folder, const std::string& name);
 
-// Reads every file of a checkpoint, several in parallel. Throws an error that names the first file
-// that is missing, has another size or has changed since it was saved.
+// Reads every file of a checkpoint, several blocks in parallel. Throws an error that names the
+// first file that is missing, has another size or has changed since it was saved.
 Manifest verify(const std::string& folder, int threads = 1);
 
 }  // namespace mgpu::checkpoint

@@ -52,6 +52,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
+  const MappedFile& file() const { return file_; }
   const std::vector<TensorEntry>& entries() const { return layout_.entries; }
   const Metadata& metadata() const { return layout_.metadata; }
   const TensorEntry* find(std::string_view name) const;
@@ -67,7 +68,7 @@ class SafetensorsFile {
 struct FileRecord {
   std::string name;  // relative to the checkpoint's folder
   std::uint64_t size = 0;
-  std::string digest;
+  std::string digest;  // a FileDigest
 
   friend bool operator==(const FileRecord&, const FileRecord&) = default;
 };
@@ -106,7 +107,7 @@ class SafetensorsWriter {
   std::unordered_map<std::string_view, std::size_t> index_;
   std::uint64_t size_ = 0;
   std::optional<OutputFile> file_;  // created when its size is known
-  Digest digest_;
+  FileDigest digest_;
   std::uint64_t digested_ = 0;  // length of the prefix that digest_ covers
 };
 

@@ -113,7 +113,8 @@ std::optional<TensorView> Weights::find(std::string_view name) const {
   return TensorView{.dtype = entry->dtype,
                     .shape = entry->shape,
                     .bytes = files_[file].bytes(*entry),
-                    .file = files_[file].path()};
+                    .file = files_[file].path(),
+                    .source = &files_[file].file()};
 }
 
 TensorView Weights::get(std::string_view name) const {

@@ -29,6 +29,7 @@ struct TensorView {
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;
   std::string file;  // that contains it
+  const MappedFile* source = nullptr;
 };
 
 // The weight_map of a model.safetensors.index.json: tensor -> file in the same folder. Throws an

@@ -8,12 +8,14 @@
 #include <chrono>
 #include <exception>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "runtime/comm/collective_log.hpp"
 #include "runtime/comm/watchdog.hpp"
 #include "runtime/profiling/range.hpp"
 
@@ -86,30 +88,30 @@ class C10dComm : public Comm {
   const char* backend() const override { return nccl_ ? "nccl" : "gloo"; }
 
   Pending all_reduce(Tensor tensor, const char* what) override {
-    return start(what, [&] {
-      std::vector<Tensor> list{std::move(tensor)};
+    return start(what, tensor, [&] {
+      std::vector<Tensor> list{tensor};
       return backend_->allreduce(list);
     });
   }
 
   Pending reduce_scatter(Tensor out, Tensor in, const char* what) override {
-    return start(what, [&] { return backend_->_reduce_scatter_base(out, in); });
+    return start(what, in, [&] { return backend_->_reduce_scatter_base(out, in); });
   }
 
   Pending all_gather(Tensor out, Tensor in, const char* what) override {
-    return start(what, [&] { return backend_->_allgather_base(out, in); });
+    return start(what, out, [&] { return backend_->_allgather_base(out, in); });
   }
 
   Pending all_to_all(Tensor out, Tensor in, const char* what) override {
-    return start(what, [&] {
+    return start(what, in, [&] {
       std::vector<int64_t> equal;
       return backend_->alltoall_base(out, in, equal, equal);
     });
   }
 
   Pending broadcast(Tensor tensor, int from, const char* what) override {
-    return start(what, [&] {
-      std::vector<Tensor> list{std::move(tensor)};
+    return start(what, tensor, [&] {
+      std::vector<Tensor> list{tensor};
       c10d::BroadcastOptions options;
       options.rootRank = from;
       return backend_->broadcast(list, options);
@@ -132,18 +134,20 @@ class C10dComm : public Comm {
   }
 
  private:
+  // `whole` has the elements of all ranks together.
   template <class Call>
-  Pending start(const char* what, const Call& call) {
+  Pending start(const char* what, const Tensor& whole, const Call& call) {
     const profiling::Range range(what);
+    const auto sequence = collectives().started(what, whole.numel());
     c10::intrusive_ptr<c10d::Work> work;
     try {
       work = call();
     } catch (const std::exception& e) {
       fatal_(fmt::format("{} failed: {}", what, first_line(e.what())));
     }
-    if (nccl_) watch_work(what, work);
+    if (nccl_) watch_work(what, work, sequence);
     const auto begun = std::chrono::steady_clock::now();
-    return Pending([this, what = std::string(what), work, begun] {
+    return Pending([this, what = std::string(what), work, begun, sequence] {
       const profiling::Range waiting(what.c_str());
       try {
         work->wait();
@@ -153,13 +157,15 @@ class C10dComm : public Comm {
                    ? timeout_message(what, timeout_)
                    : fmt::format("{} failed: {}", what, first_line(e.what())));
       }
+      if (!nccl_) collectives().finished(sequence);  // NCCL's wait() only makes the stream wait
     });
   }
 
   // The watchdog gets a copy of the Work, which has its state but does not own its tensors.
   // Otherwise tensors would stay allocated until the watchdog wakes up, which can be many layers'
   // weights.
-  void watch_work(const char* what, const c10::intrusive_ptr<c10d::Work>& work) {
+  void watch_work(const char* what, const c10::intrusive_ptr<c10d::Work>& work,
+                  std::int64_t sequence) {
     using Work = c10d::ProcessGroupNCCL::WorkNCCL;
     const auto state = c10::make_intrusive<Work>(dynamic_cast<const Work&>(*work));
     watchdog_->add({what, [state] { return state->isCompleted(); },
@@ -171,7 +177,8 @@ class C10dComm : public Comm {
                       } catch (const std::exception& e) {
                         return first_line(e.what());
                       }
-                    }});
+                    },
+                    sequence});
   }
 
   int rank_, world_;
@@ -198,8 +205,7 @@ c10::intrusive_ptr<c10d::Store> connect(const Contract& c, const CommOptions& op
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const Contract& c, const CommOptions& options,
                                             const c10::intrusive_ptr<c10d::Store>& store) {
-  // Our own watchdog reports which operation hung; torch's would abort earlier, with a stack trace.
-  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
+  prepare_environment();
   const auto host = nccl_host(c, c10::cuda::device_count());
   if (!host.empty()) setenv("NCCL_HOSTID", host.c_str(), 0);
   auto nccl_options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
@@ -238,6 +244,13 @@ Backend choose(Backend wanted, int gpus) {
   }
   if (wanted != Backend::automatic) return wanted;
   return gpus > 0 ? Backend::nccl : Backend::gloo;
+}
+
+void prepare_environment() {
+  // Our own watchdog reports which operation hung; torch's would abort earlier, with a stack trace.
+  constexpr const char* kHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+  const char* now = getenv(kHandling);
+  if (now == nullptr || std::string_view(now) != "0") setenv(kHandling, "0", 1);
 }
 
 std::string nccl_host(const Contract& contract, int gpus) {

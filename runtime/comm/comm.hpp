@@ -83,6 +83,10 @@ struct CommOptions {
   std::function<void(const std::string&)> fatal;
 };
 
+// Sets the variables with which join() uses NCCL. Call it before threads start that may read the
+// environment; otherwise join() does it.
+void prepare_environment();
+
 // Connects to the other ranks of the job that the contract describes; a job of one rank needs no
 // connection. Throws std::runtime_error if they cannot be reached; the message names the checks.
 std::unique_ptr<Comm> join(const rendezvous::Contract& contract, const CommOptions& options);

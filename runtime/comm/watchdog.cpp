@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/comm/collective_log.hpp"
+
 namespace mgpu::comm {
 
 using namespace std::chrono_literals;
@@ -53,6 +55,7 @@ std::string Watchdog::first_failure() {
       if (steady_clock::now() - since < limit_) return {};
       return timeout_message(item.what, limit_);
     }
+    if (item.sequence != 0) collectives().finished(item.sequence);
     items_.pop_front();
     // The next collective has been running only since this one ended.
     if (!items_.empty()) items_.front().since = std::max(items_.front().since, steady_clock::now());

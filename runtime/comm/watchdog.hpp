@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -21,6 +22,7 @@ class Watchdog {
     std::string what;
     std::function<bool()> done;            // called from the watchdog's thread
     std::function<std::string()> failure;  // empty if it has not failed
+    std::int64_t sequence = 0;             // its number in collectives(); 0: none
   };
 
   Watchdog(std::chrono::milliseconds limit, std::function<void(const std::string&)> fatal);

@@ -58,7 +58,7 @@ int run(const train::RunCommand& command) {
   rendezvous::Contract contract;
   if (rendezvous::Contract::is_present(getenv)) {
     contract = rendezvous::Contract::from_environment(getenv);
-    train::obey_abort_orders(contract);
+    train::obey_launcher(contract);
   } else if (!command.single) {
     require_launcher(command);
   }
@@ -123,13 +123,10 @@ int main(int argc, char** argv) {
   } catch (const train::RecipeError& e) {
     let_rank_0_report_first();
     for (const auto& line : e.lines()) fprintf(stderr, "mgpu-train: %s\n", line.c_str());
-    return exit_status::kUsage;
-  } catch (const std::exception& e) {
-    // LibTorch appends a stack trace to its messages.
-    const std::string text = e.what();
-    train::write_failure_report(text.substr(0, text.find("\nException raised from")));
-    // No destructors: connections break at once, so that other ranks do not wait for this one.
+    // No destructors: threads may be opening the GPU or connecting to other ranks.
     std::fflush(nullptr);
-    _Exit(exit_status::kFailure);
+    _Exit(exit_status::kUsage);
+  } catch (const std::exception& e) {
+    train::fail(e.what());
   }
 }

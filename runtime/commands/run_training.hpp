@@ -2,17 +2,22 @@
 
 #include <signal.h>
 
+#include <chrono>
+#include <thread>
+
 #include "rendezvous/base/exit_status.hpp"
 #include "runtime/config/planning/memory_advice.hpp"
 #include "runtime/config/resolve.hpp"
+#include "runtime/train/failure_report.hpp"
 #include "runtime/train/session.hpp"
 #include "runtime/train/stop_signals.hpp"
 
 namespace mgpu::recipes {
 
 // Runs a trainer from setup to finish and returns the exit status. `advance` continues training and
-// returns whether more is left. An out-of-memory error is thrown again with advice on what to
-// change.
+// returns whether more is left. An error of the recipe is thrown again; any other ends the process
+// at once, before the trainer closes its connections: the launcher has to see this rank fail before
+// those that it takes along. After running out of memory the message advises what to change.
 template <class Trainer, class Advance>
 int run_training(Trainer& trainer, int ranks, Advance advance) {
   train::StopSignals signals;
@@ -26,14 +31,14 @@ int run_training(Trainer& trainer, int ranks, Advance advance) {
   } catch (const train::RecipeError&) {
     throw;
   } catch (const std::exception& e) {
-    const auto text = train::out_of_memory_text(e.what(), trainer.config(), ranks);
-    if (!text) throw;
-    throw std::runtime_error(*text);
+    train::fail(train::out_of_memory_text(e.what(), trainer.config(), ranks).value_or(e.what()));
   }
+  if (trainer.end_reason() != train::EndReason::stopped) return 0;
   // A stopped run has saved a checkpoint and returns the status of a process killed by the signal.
-  // The signal may have reached another rank only.
-  const int signo = signals.signal() != 0 ? signals.signal() : SIGTERM;
-  return trainer.end_reason() == train::EndReason::stopped ? exit_status::of_signal(signo) : 0;
+  // If the signal reached another rank only, that rank is the first to exit: the launcher then ends
+  // this one.
+  if (signals.signal() == 0) std::this_thread::sleep_for(std::chrono::seconds(2));
+  return exit_status::of_signal(signals.signal() != 0 ? signals.signal() : SIGTERM);
 }
 
 }  // namespace mgpu::recipes

@@ -18,6 +18,7 @@ enum class Aggregation { weighted, mean, median, sum };
 enum class Sharding { uniform, weighted, adaptive };
 enum class BadRow { error, skip };
 enum class NonFinite { skip, stop };
+enum class OutOfMemory { shrink, restart, fail };
 
 // One source of rows. Its rows are used `weight` times per epoch (2: twice).
 struct DataSource {
@@ -97,6 +98,7 @@ struct TrainConfig {
   // memory and parallelism
   Recompute gradient_checkpointing = Recompute::automatic;
   int zero_stage = kAutomaticStage;
+  OutOfMemory oom = OutOfMemory::shrink;
   std::int64_t reduce_bucket_size = 0;     // elements; 0: chosen
   std::int64_t allgather_bucket_size = 0;  // elements; 0: chosen
   bool overlap_comm = true;

@@ -1,8 +1,53 @@
 #include "runtime/data/batch.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace mgpu::data {
+namespace {
+
+struct Sequences {
+  std::size_t begin = 0, end = 0;
+};
+
+// Where to divide at least two sequences: the start of a sequence that is nearest to the middle.
+std::size_t middle_of(const Batch& batch, Sequences all) {
+  const auto start = [&](std::size_t i) { return static_cast<std::int64_t>(batch.starts[i]); };
+  const auto distance = [&](std::size_t i) {
+    return std::abs(2 * start(i) - start(all.begin) - start(all.end));
+  };
+  auto best = all.begin + 1;
+  for (auto i = best + 1; i < all.end; ++i)
+    if (distance(i) < distance(best)) best = i;
+  return best;
+}
+
+}  // namespace
+
+Batch batch_without_work() {
+  return {.tokens = {0}, .positions = {0}, .targets = {kNoTarget}, .starts = {0, 1}, .longest = 1};
+}
+
+Batch piece_of(const Batch& batch, std::size_t piece, std::size_t pieces) {
+  Sequences kept{0, batch.starts.size() - 1};
+  for (auto half = pieces / 2; half > 0; half /= 2) {
+    const bool second = (piece & half) != 0;
+    if (kept.end - kept.begin < 2) {
+      if (second) return batch_without_work();
+      continue;
+    }
+    const auto middle = middle_of(batch, kept);
+    (second ? kept.begin : kept.end) = middle;
+  }
+  BatchBuilder builder;
+  for (auto i = kept.begin; i < kept.end; ++i) {
+    const auto begin = static_cast<std::size_t>(batch.starts[i]);
+    const auto size = static_cast<std::size_t>(batch.starts[i + 1]) - begin;
+    builder.add({std::span(batch.tokens).subspan(begin, size)});
+    for (std::size_t at = 0; at < size; ++at) builder.set_target(at, batch.targets[begin + at]);
+  }
+  return builder.take();
+}
 
 void BatchBuilder::reserve(std::size_t tokens, std::size_t sequences) {
   batch_.tokens.reserve(tokens);

@@ -23,6 +23,15 @@ struct Batch {
   std::int64_t target_tokens = 0;       // targets that are not kNoTarget
 };
 
+// The batch of a rank without work.
+Batch batch_without_work();
+
+// One of `pieces` parts of a batch, with about equal numbers of tokens; `pieces` is a power of two.
+// Every sequence is in one piece, in the order of the batch. Halves the batch again and again, so
+// that with twice as many pieces each piece of several sequences is divided. A piece without a
+// sequence is a batch without work.
+Batch piece_of(const Batch& batch, std::size_t piece, std::size_t pieces);
+
 // Builds a batch: the only code that lays sequences end to end.
 class BatchBuilder {
  public:

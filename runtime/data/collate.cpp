@@ -8,9 +8,7 @@
 namespace mgpu::data {
 
 Batch collate(const Dataset& dataset, std::span<const std::uint32_t> examples) {
-  if (examples.empty())
-    return {
-        .tokens = {0}, .positions = {0}, .targets = {kNoTarget}, .starts = {0, 1}, .longest = 1};
+  if (examples.empty()) return batch_without_work();
   std::size_t tokens = 0;
   for (const std::uint32_t example : examples) tokens += dataset.lengths()[example];
   if (tokens > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))

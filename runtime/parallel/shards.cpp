@@ -26,17 +26,13 @@ std::vector<Range> ranges_of(const model::ModelLayout& layout,
   return result;
 }
 
-// A tensor lies at [begin, begin + value.numel()) of a flat vector, and `part` holds the elements
-// `owned` of this vector. Calls f(their overlap in `part`, the same elements of `value`) unless it
-// is empty.
-template <class F>
-void with_overlap(const Tensor& part, const Range& owned, std::int64_t begin, const Tensor& value,
-                  F f) {
-  const auto from = std::max(begin, owned.begin);
-  const auto to = std::min(begin + value.numel(), owned.end);
-  if (from >= to) return;
-  f(part.narrow(0, from - owned.begin, to - from),
-    value.reshape({-1}).narrow(0, from - begin, to - from));
+// `memory` holds the elements `owned` of a flat vector, in which a tensor lies at `tensor`. Returns
+// their common part.
+Shards::OwnPart overlap(const Tensor& memory, const Range& owned, const Range& tensor) {
+  const auto from = std::max(tensor.begin, owned.begin);
+  const auto to = std::min(tensor.end, owned.end);
+  if (from >= to) return {memory.narrow(0, 0, 0), 0, tensor.size()};
+  return {memory.narrow(0, from - owned.begin, to - from), from - tensor.begin, tensor.size()};
 }
 
 }  // namespace
@@ -137,19 +133,21 @@ void Shards::prefetch(int unit) {
 void Shards::gather(int unit) {
   if (gathered_.contains(unit)) return;
   const auto index = static_cast<std::size_t>(unit);
-  Gathered gathered;
-  const auto fetch = [&](const Tensor& parts, const Range& range) {
-    Tensor whole = at::empty({range.size()}, parts.options());
-    if (range.size() > 0) {
-      gathered.pending.push_back(
-          comm_.all_gather(whole, narrow(parts, owned_range(range)), "all-gather of weights"));
-    }
-    return whole;
-  };
-  gathered.memory.trained = fetch(values_, buckets_.units[index]);
-  gathered.memory.frozen = fetch(frozen_, frozen_units_[index]);
-  gathered.memory.packed = fetch(packed_, packed_units_[index]);
-  gathered_.emplace(unit, std::move(gathered));
+  const std::tuple<Tensor model::UnitMemory::*, const Tensor&, const Range&> kinds[] = {
+      {&model::UnitMemory::trained, values_, buckets_.units[index]},
+      {&model::UnitMemory::frozen, frozen_, frozen_units_[index]},
+      {&model::UnitMemory::packed, packed_, packed_units_[index]}};
+  // If memory runs out, it does so before the first collective: none writes to memory that the
+  // exception has freed.
+  Gathered allocated;
+  for (const auto& [member, parts, range] : kinds)
+    allocated.memory.*member = at::empty({range.size()}, parts.options());
+  auto& gathered = gathered_.emplace(unit, std::move(allocated)).first->second;
+  for (const auto& [member, parts, range] : kinds) {
+    if (range.size() == 0) continue;
+    gathered.pending.push_back(comm_.all_gather(
+        gathered.memory.*member, narrow(parts, owned_range(range)), "all-gather of weights"));
+  }
 }
 
 void Shards::gather_updated() {
@@ -163,27 +161,32 @@ void Shards::gather_updated() {
   }
 }
 
-template <class F>
-void Shards::with_own_part(const std::string& name, const Tensor& value, F f) {
+Shards::OwnPart Shards::own_part(const std::string& name) const {
   for (std::size_t i = 0; i < layout_.units.size(); ++i) {
     const auto& unit = layout_.units[i];
     const std::tuple<const model::FlatLayout&, const Range&, const Tensor&> kinds[] = {
         {unit.trained, buckets_.units[i], values_},
         {unit.frozen, frozen_units_[i], frozen_},
         {unit.packed, packed_units_[i], packed_}};
-    for (const auto& [flat, range, to] : kinds) {
+    for (const auto& [flat, range, memory] : kinds) {
       const auto* slot = flat.find(name);
       if (slot == nullptr) continue;
-      if (whole_weights()) {
-        f(to.narrow(0, range.begin + slot->offset, slot->numel), value.reshape({-1}));
-      } else {
-        with_overlap(narrow(to, owned_range(range)), part(range, comm_.rank(), comm_.world()),
-                     range.begin + slot->offset, value, f);
-      }
-      return;
+      const auto begin = range.begin + slot->offset;
+      if (whole_weights()) return {memory.narrow(0, begin, slot->numel), 0, slot->numel};
+      return overlap(narrow(memory, owned_range(range)),
+                     parallel::part(range, comm_.rank(), comm_.world()),
+                     {begin, begin + slot->numel});
     }
   }
   throw std::logic_error("the model has no tensor " + name);
+}
+
+template <class F>
+void Shards::with_own_part(const std::string& name, const Tensor& value, F f) {
+  const auto own = own_part(name);
+  if (value.numel() != own.whole) throw std::logic_error(name + " has another size");
+  if (const auto size = own.memory.numel(); size > 0)
+    f(own.memory, value.reshape({-1}).narrow(0, own.begin, size));
 }
 
 void Shards::set(const std::string& name, const Tensor& value) {

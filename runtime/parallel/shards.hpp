@@ -78,6 +78,9 @@ class Shards : public model::WeightProvider {
   // Replaces forward and backward of a micro-batch that contributes no gradient. In stage 3 all
   // ranks must skip the same micro-batches.
   void skip_micro_batch();
+  // Ends a micro-batch whose forward or backward has thrown an exception: waits for the collectives
+  // that it has started, and frees its memory. The gradients of the step are of no use afterwards.
+  void abandon_micro_batch();
   // For Reduce::median: voters[rank] is whether the rank has target tokens in this step. The
   // gradients of the other ranks are left out of the median.
   void set_voters(std::vector<bool> voters) { voters_ = std::move(voters); }
@@ -92,6 +95,13 @@ class Shards : public model::WeightProvider {
   // Sets the tensor `name`: stores this rank's part of the whole tensor `value`. For a tensor in 4
   // bits, `value` holds its bytes.
   void set(const std::string& name, const Tensor& value);
+  // This rank's part of the tensor `name`, for a caller that fills it itself: one-dimensional, from
+  // element `begin` of the tensor on; of size 0 if the rank has no part.
+  struct OwnPart {
+    Tensor memory;
+    std::int64_t begin = 0, whole = 0;  // `whole`: elements of the tensor
+  };
+  OwnPart own_part(const std::string& name) const;
   // Interpolates: moves this rank's part of the tensor `name` by the fraction `part` towards the
   // whole tensor `value`.
   void mix(const std::string& name, const Tensor& value, double part);

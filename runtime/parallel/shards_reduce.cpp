@@ -91,6 +91,16 @@ void Shards::skip_micro_batch() {
   }
 }
 
+void Shards::abandon_micro_batch() {
+  for (auto& pending : reducing_) wait(pending);
+  for (auto& [unit, gathered] : gathered_)
+    for (auto& pending : gathered.pending) wait(pending);
+  gathered_.clear();
+  for (std::size_t unit = 0; unit < grad_views_.size(); ++unit)
+    if (open_buckets_.contains(buckets_.bucket_of[unit])) grad_views_[unit] = {};
+  open_buckets_.clear();
+}
+
 Tensor Shards::own_gradient(int bucket) const {
   const auto& flat = buckets_.buckets[static_cast<std::size_t>(bucket)].flat;
   return whole_gradients() ? narrow(grads_, part(flat, comm_.rank(), comm_.world()))

@@ -6,6 +6,19 @@
 #include <utility>
 
 namespace mgpu::rl {
+
+MicroBatch piece_of(const MicroBatch& micro_batch, std::size_t piece, std::size_t pieces) {
+  if (pieces == 1) return micro_batch;
+  const auto& all = micro_batch.entries;
+  const auto begin = all.size() * piece / pieces, end = all.size() * (piece + 1) / pieces;
+  MicroBatch part{.number = micro_batch.number * pieces + piece,
+                  .entries = {all.data() + begin, all.data() + end},
+                  .denominators = micro_batch.denominators,
+                  .skipped = micro_batch.skipped};
+  if (part.entries.empty() && !all.empty()) part.entries = {{all.front().completion, false}};
+  return part;
+}
+
 Dealer::Dealer(const grpo::GenerationPlan& plan, const Options& options)
     : plan_(plan), options_(options) {}
 

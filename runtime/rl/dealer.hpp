@@ -27,6 +27,10 @@ struct MicroBatch {
   bool skipped = false;  // this rank computes nothing
 };
 
+// One of `pieces` parts of a micro-batch, in order; `pieces` is a power of two. A piece without a
+// completion of its own has one outside of the loss. The numbers of all pieces of a step differ.
+MicroBatch piece_of(const MicroBatch& micro_batch, std::size_t piece, std::size_t pieces);
+
 // The micro-batches of one rank for one step. All ranks have the same numbers of them.
 struct Deal {
   std::vector<MicroBatch> micro_batches;  // to train on, at least one

@@ -45,6 +45,7 @@ GrpoTrainer::~GrpoTrainer() = default;
 
 void GrpoTrainer::setup() {
   auto rewards = read_recipe();
+  begin_start();
   open_model();
   recommendation_.emplace(config_, *source_);
   notes_.insert(notes_.end(), recommendation_->notes().begin(), recommendation_->notes().end());
@@ -56,10 +57,13 @@ void GrpoTrainer::setup() {
   config_.per_device_train_batch_size = sizes_.per_device;
   reserve_memory(rewards.models);
   build();
+  sizes_.per_device = config_.per_device_train_batch_size;  // fewer after a lack of memory
   const auto sequences = account_for_roles(rewards.models);
   plan();
   make_collector(std::move(rewards), sequences);
-  restore(begin(sizes_.step, fingerprint()));
+  const auto checkpoint = begin(sizes_.step, fingerprint());
+  load(checkpoint);
+  restore(checkpoint);
   comm_->barrier("the start of training");
 }
 

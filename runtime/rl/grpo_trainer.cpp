@@ -92,6 +92,7 @@ bool GrpoTrainer::collect(const grpo::GrpoStep& step) {
   for (const auto& part : step.parts) {
     const auto number = part.generation;
     if (generations_.contains(number) || collected.contains(number)) continue;
+    const train::StepReports::Phase phase(step_reports_, "rollout");
     auto generation =
         collector_->collect({.seed = mix_seed({config_.seed, static_cast<std::uint64_t>(number)}),
                              .step = progress_.step,
@@ -127,13 +128,19 @@ void GrpoTrainer::update(const Deal& deal) {
     return mix_seed({config_.seed, static_cast<std::uint64_t>(progress_.step),
                      static_cast<std::uint64_t>(comm_->rank()), number});
   };
+  std::function<void(const train::StepOutcome&)> divide;
+  if (train::may_divide_micro_batches(config_))
+    divide = [this](const train::StepOutcome& of_skipped_step) {
+      divide_micro_batches(of_skipped_step, progress_.step + 1);
+    };
   auto [outcome, metrics] = update_->step({.step = progress_.step,
                                            .deal = deal,
                                            .prompts = prompts_->training(),
                                            .loss = loss,
                                            .learning_rate = rate,
                                            .requests = take_requests(),
-                                           .dropout_seed = dropout_seed});
+                                           .dropout_seed = dropout_seed,
+                                           .divide_micro_batches = divide});
   own_requests_ = {};
   stop_requested_ = stop_requested_ || outcome.stop_requested;
   save_requested_ = save_requested_ || outcome.save_requested;
@@ -185,6 +192,7 @@ void GrpoTrainer::log_interval() {
 }
 
 void GrpoTrainer::evaluate_now() {
+  const train::StepReports::Phase phase(step_reports_, "evaluation");
   const auto begin = Clock::now();
   const auto tests = recommendation_->test_beams();
   const auto group = tests > 0 ? tests : train::GrpoValues(config_).whole("num_generations_eval");

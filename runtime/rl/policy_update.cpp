@@ -34,20 +34,34 @@ class Scaled : public model::Objective {
 }  // namespace
 
 UpdateResult PolicyUpdate::step(const UpdateRequest& request) {
-  auto metrics = grpo::no_metrics(policy_.device);
-  for (const auto& micro_batch : request.deal.measured)
-    if (!micro_batch.skipped) metrics.add(measure(request, micro_batch));
-  const auto run_micro_batch = [&](std::size_t number, train::StepRecord&) {
-    const auto& micro_batch = request.deal.micro_batches[number];
+  while (true) {
+    auto metrics = grpo::no_metrics(policy_.device);
+    for (const auto& micro_batch : request.deal.measured)
+      if (!micro_batch.skipped) metrics.add(measure(request, micro_batch));
+    const auto outcome = run_step(request, metrics).outcome(request.step);
+    if (outcome.out_of_memory.empty()) return {outcome, values_of(metrics, request.loss)};
+    request.divide_micro_batches(outcome);
+  }
+}
+
+// Adds the metrics of the trained micro-batches.
+train::StepRecord PolicyUpdate::run_step(const UpdateRequest& request, grpo::LossMetrics& metrics) {
+  const auto& micro_batches = request.deal.micro_batches;
+  const auto pieces = policy_.learner.pieces();
+  const auto piece = [&](std::size_t number) {
+    return piece_of(micro_batches[number / pieces], number % pieces, pieces);
+  };
+  const auto run_piece = [&](std::size_t number, train::StepRecord&) {
+    const auto micro_batch = piece(number);
     if (micro_batch.skipped)
       policy_.learner.shards().skip_micro_batch();
     else
       metrics.add(compute(request, micro_batch));
   };
-  const auto record = policy_.learner.step(request.deal.micro_batches.size(), run_micro_batch,
-                                           request.learning_rate, request.requests);
-  auto values = values_of(metrics, request.loss);
-  return {record.outcome(request.step), std::move(values)};
+  train::MicroBatches all{micro_batches.size() * pieces, run_piece, {}};
+  if (request.divide_micro_batches)
+    all.divisible = [&](std::size_t number) { return piece(number).entries.size() > 1; };
+  return policy_.learner.step(all, request.learning_rate, request.requests);
 }
 
 // Forward only: the metrics of completions that have no gradient.

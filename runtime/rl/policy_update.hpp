@@ -24,6 +24,10 @@ struct UpdateRequest {
   double learning_rate = 0;
   train::Requests requests;
   std::function<std::uint64_t(std::size_t number)> dropout_seed;  // of a micro-batch of this rank
+  // Called on all ranks if a micro-batch did not fit into memory; must call
+  // Learner::divide_micro_batches. The step is then repeated. Empty: that ends the run, for a loss
+  // that depends on the micro-batches. (The collectives of a quantile are not those of Shards.)
+  std::function<void(const train::StepOutcome& outcome)> divide_micro_batches;
 };
 
 struct UpdateResult {
@@ -42,6 +46,7 @@ class PolicyUpdate {
   UpdateResult step(const UpdateRequest& request);
 
  private:
+  train::StepRecord run_step(const UpdateRequest& request, grpo::LossMetrics& metrics);
   grpo::LossMetrics measure(const UpdateRequest& request, const MicroBatch& micro_batch);
   grpo::LossMetrics compute(const UpdateRequest& request, const MicroBatch& micro_batch);
   at::Tensor threshold(const at::Tensor& entropies, double quantile);

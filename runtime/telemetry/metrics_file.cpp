@@ -65,6 +65,15 @@ std::string resume_line(std::int64_t step, std::int64_t dropped, double time) {
   return line_of(object);
 }
 
+std::string start_line(std::int64_t step, const StartReport& report, double time) {
+  Json object = head(event::kStart, step, time);
+  object["seconds"] = report.seconds;
+  object["parts"] = Json::array();
+  for (const auto& part : report.parts)
+    object["parts"].push_back({{"name", part.name}, {"begin", part.begin}, {"end", part.end}});
+  return line_of(object);
+}
+
 std::string wandb_line(std::int64_t step, double epoch, const Values& values, double time) {
   Json object = {{"_step", step}, {"_timestamp", time}, {"train/global_step", step}};
   object["train/epoch"] = epoch;

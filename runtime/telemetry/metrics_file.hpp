@@ -14,6 +14,7 @@ inline constexpr const char* kTrain = "train";
 inline constexpr const char* kEval = "eval";
 inline constexpr const char* kNote = "note";
 inline constexpr const char* kResume = "resume";
+inline constexpr const char* kStart = "start";
 inline constexpr const char* kSummary = "summary";
 }  // namespace event
 
@@ -24,6 +25,7 @@ std::string values_line(const char* event, std::int64_t step, double epoch, cons
                         double time);
 std::string note_line(std::int64_t step, const std::string& text, double time);
 std::string resume_line(std::int64_t step, std::int64_t dropped, double time);
+std::string start_line(std::int64_t step, const StartReport& report, double time);
 
 // A line of wandb-history.jsonl: "_step", "_timestamp" and the values under wandb's names. Values
 // that are not finite are left out.

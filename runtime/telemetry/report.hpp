@@ -52,6 +52,17 @@ struct Rates {
 };
 Rates rates_of(const StepReport& report);
 
+// A part of the way from the start of the process to the end of its first step. Parts may overlap.
+struct StartPart {
+  std::string name;
+  double begin = 0, end = 0;  // seconds since the process started
+};
+
+struct StartReport {
+  double seconds = 0;  // from the start of the process to the end of its first step
+  std::vector<StartPart> parts = {};
+};
+
 // The summary at the end of a run. Unknown values (0, where noted) are not reported.
 struct Summary {
   std::int64_t step = 0;

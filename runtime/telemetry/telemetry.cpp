@@ -52,6 +52,18 @@ std::string evaluation_text(std::int64_t step, const Values& values) {
   return text;
 }
 
+// Parts that take no time worth reading are left out.
+std::string start_text(const StartReport& report) {
+  constexpr double kShortest = 0.05;
+  std::string text;
+  for (const auto& part : report.parts) {
+    const double seconds = part.end - part.begin;
+    if (seconds >= kShortest)
+      text += fmt::format("{} {} {:.1f} s", text.empty() ? ":" : ",", part.name, seconds);
+  }
+  return fmt::format("first step done {:.1f} s after the start{}", report.seconds, text);
+}
+
 }  // namespace
 
 struct Telemetry::Outputs {
@@ -181,6 +193,13 @@ void Telemetry::note(const std::string& text) {
   report_errors([&] {
     outputs_->screen.print(printable(text));
     outputs_->metrics.append(note_line(outputs_->step, text, outputs_->clock()));
+  });
+}
+
+void Telemetry::start(std::int64_t step, const StartReport& report) {
+  report_errors([&] {
+    outputs_->screen.print(start_text(report));
+    outputs_->metrics.append(start_line(step, report, outputs_->clock()));
   });
 }
 

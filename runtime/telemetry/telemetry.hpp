@@ -50,6 +50,8 @@ class Telemetry {
   void evaluation(std::int64_t step, double epoch, const std::map<std::string, double>& metrics);
   // A line for the user, also written to metrics.jsonl.
   void note(const std::string& text);
+  // How long it took until the first step was done.
+  void start(std::int64_t step, const StartReport& report);
   // Replaces training_status.json.
   void status(const std::string& json);
   // Prints the summary and writes train_results.json, all_results.json and training_loss.svg.

@@ -11,10 +11,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 
 #include "rendezvous/base/small_file.hpp"
+#include "runtime/config/planning/memory_advice.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -69,6 +71,19 @@ std::string device_name(at::Device device) {
 
 void wait_for(at::Device device) {
   if (device.is_cuda()) c10::cuda::device_synchronize();
+}
+
+bool is_out_of_memory(const std::exception& error) {
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+         reports_out_of_memory(error.what());
+}
+
+void release_unused_memory(at::Device device) {
+  if (device.is_cuda())
+    c10::cuda::CUDACachingAllocator::emptyCache();
+  else
+    ::malloc_trim(0);
 }
 
 std::int64_t peak_memory(at::Device device) {

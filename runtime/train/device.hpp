@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 
@@ -25,6 +26,12 @@ at::ScalarType compute_dtype(Dtype wanted, at::Device device);
 
 std::string device_name(at::Device device);  // as the driver reports it; "cpu" for CPUs
 void wait_for(at::Device device);            // returns when all queued work has run
+
+// Whether an exception means that the memory of a GPU or of this process was not sufficient.
+bool is_out_of_memory(const std::exception& error);
+// Gives memory that no tensor uses back to the driver or the kernel, so that the next tensors do
+// not need to fit into its pieces.
+void release_unused_memory(at::Device device);
 
 struct DeviceMemory {
   std::int64_t allocated = 0;       // bytes in tensors now

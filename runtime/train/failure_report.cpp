@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::train {
@@ -24,6 +25,13 @@ void write_failure_report(const std::string& message) noexcept {
     std::ofstream(path) << error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   } catch (...) {  // the message is on stderr already
   }
+}
+
+void fail(const std::string& message) noexcept {
+  // LibTorch appends a stack trace to its messages.
+  write_failure_report(message.substr(0, message.find("\nException raised from")));
+  std::fflush(nullptr);
+  _Exit(exit_status::kFailure);
 }
 
 }  // namespace mgpu::train

@@ -6,22 +6,34 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "rendezvous/base/background_thread.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
+#include "runtime/comm/collective_log.hpp"
 
 namespace mgpu::train {
 namespace {
 
 using rendezvous::UniqueFd;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kApart{500};
+constexpr const char *kLoading = "loading", *kTraining = "training";
 
 // Connects to "@NAME"; no descriptor if there is nobody.
 UniqueFd connect_to(const std::string& address) {
@@ -45,14 +57,34 @@ bool send_all(int fd, std::string_view text) {
   return true;
 }
 
-bool orders_abort(std::string_view line) {
-  const auto json = rendezvous::parse_untrusted_json(line);
-  const auto abort = json.is_object() ? json.find("abort") : json.end();
-  return json.is_object() && abort != json.end() && abort->is_boolean() && abort->get<bool>();
+bool is_true(const nlohmann::json& json, const char* name) {
+  if (!json.is_object()) return false;
+  const auto found = json.find(name);
+  return found != json.end() && found->is_boolean() && found->get<bool>();
+}
+
+// In which collective this rank is, for a launcher that looks for the cause of a hang.
+std::string collective_line(int rank) {
+  nlohmann::json line{{"rank", rank}, {"collective", nullptr}};
+  if (const auto current = comm::collectives().current())
+    line["collective"] = {{"name", current->name},
+                          {"sequence", current->sequence},
+                          {"elements", current->elements},
+                          {"waiting", !current->finished}};
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+enum class Sent { whole, nothing, broken };
+
+// Without waiting. A part of a line makes the rest unreadable: the connection is then broken.
+Sent send_line(int fd, std::string_view line) {
+  const auto sent = ::send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent == static_cast<ssize_t>(line.size())) return Sent::whole;
+  return sent < 0 && (errno == EAGAIN || errno == EINTR) ? Sent::nothing : Sent::broken;
 }
 
 // Returns when the launcher has closed the connection.
-void read_orders(const UniqueFd& fd) {
+void read_orders(const UniqueFd& fd, int rank) {
   std::string pending;
   char bytes[512];
   while (true) {
@@ -61,9 +93,10 @@ void read_orders(const UniqueFd& fd) {
     if (got <= 0) return;
     pending.append(bytes, static_cast<std::size_t>(got));
     for (auto end = pending.find('\n'); end != pending.npos; end = pending.find('\n')) {
+      const auto order = rendezvous::parse_untrusted_json(std::string_view(pending).substr(0, end));
       // Not exit(): other threads wait for the failed rank in calls that never return.
-      if (orders_abort(std::string_view(pending).substr(0, end)))
-        ::_exit(exit_status::of_signal(SIGTERM));
+      if (is_true(order, "abort")) ::_exit(exit_status::of_signal(SIGTERM));
+      if (is_true(order, "dump") && !send_all(fd.get(), collective_line(rank))) return;
       pending.erase(0, end + 1);
     }
   }
@@ -71,25 +104,100 @@ void read_orders(const UniqueFd& fd) {
 
 }  // namespace
 
-void obey_abort_orders(const rendezvous::Contract& contract) {
+void obey_launcher(const rendezvous::Contract& contract) {
   auto fd = std::make_shared<UniqueFd>(connect_to(contract.worker_socket));
-  const auto hello = fmt::format("{{\"rank\": {}, \"aborts\": true}}\n", contract.rank);
+  const auto hello =
+      fmt::format("{{\"rank\": {}, \"aborts\": true, \"dumps\": true}}\n", contract.rank);
   if (!*fd || !send_all(fd->get(), hello)) return;
-  rendezvous::run_in_background([fd] { read_orders(*fd); });
+  rendezvous::run_in_background([fd, rank = contract.rank] { read_orders(*fd, rank); });
 }
 
-StepReports::StepReports(const rendezvous::Contract& contract)
-    : rank_(contract.rank), launcher_(connect_to(contract.worker_socket)) {}
+// What the trainer's thread notes and another one sends.
+struct StepReports::State {
+  int rank = 0;
+  UniqueFd launcher;
+  std::mutex mutex;
+  std::condition_variable changed;
+  // The following are guarded by the mutex.
+  bool unsent = true, over = false;
+  std::int64_t step = -1;
+  const char* phase = kLoading;
+  // Steps since the last line, and the time that they took without waiting for other ranks. Steps
+  // with a phase between them are left out.
+  std::optional<Clock::time_point> last_step = {};
+  double last_waited = 0, busy_seconds = 0;
+  int steps = 0;
 
-void StepReports::report(std::int64_t step) {
-  constexpr std::chrono::milliseconds kApart{500};
+  void note_step(std::int64_t done, double waited);
+  std::string take_line();
+};
+
+void StepReports::State::note_step(std::int64_t done, double waited) {
   const auto now = Clock::now();
-  if (!launcher_ || now - last_ < kApart) return;
-  last_ = now;
-  const auto line = fmt::format("{{\"rank\": {}, \"step\": {}}}\n", rank_, step);
-  // A part of a line would make the rest unreadable: it ends the reports.
-  const auto sent = ::send(launcher_.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent != static_cast<ssize_t>(line.size()) && !(sent < 0 && errno == EAGAIN)) launcher_ = {};
+  if (last_step) {
+    const std::chrono::duration<double> took = now - *last_step;
+    busy_seconds += std::max(0.0, took.count() - (waited - last_waited));
+    ++steps;
+  }
+  last_step = now;
+  last_waited = waited;
+  step = done;
+  phase = kTraining;
+}
+
+std::string StepReports::State::take_line() {
+  std::string line = fmt::format("{{\"rank\": {}", rank);
+  if (step >= 0) line += fmt::format(", \"step\": {}", step);
+  if (step < 0 || phase != kTraining) line += fmt::format(", \"phase\": \"{}\"", phase);
+  if (steps > 0) line += fmt::format(", \"busy_ms\": {:.3f}", busy_seconds * 1000 / steps);
+  busy_seconds = 0;
+  steps = 0;
+  unsent = false;
+  return line + "}\n";
+}
+
+StepReports::StepReports(const rendezvous::Contract& contract) {
+  auto launcher = connect_to(contract.worker_socket);
+  if (!launcher) return;
+  state_ = std::make_shared<State>();
+  state_->rank = contract.rank;
+  state_->launcher = std::move(launcher);
+  rendezvous::run_in_background([state = state_] {
+    std::unique_lock lock(state->mutex);
+    while (true) {
+      state->changed.wait(lock, [&] { return state->unsent || state->over; });
+      if (!state->unsent) return;
+      const auto line = state->take_line();
+      lock.unlock();
+      const auto sent = send_line(state->launcher.get(), line);
+      lock.lock();
+      if (sent == Sent::broken) return;
+      if (sent == Sent::nothing) state->unsent = !state->over;  // the launcher is busy
+      state->changed.wait_for(lock, kApart, [&] { return state->over; });
+    }
+  });
+}
+
+StepReports::~StepReports() {
+  if (!state_) return;
+  const std::lock_guard lock(state_->mutex);
+  state_->over = true;
+  state_->changed.notify_one();
+}
+
+void StepReports::report(std::int64_t step, double waited_seconds) {
+  if (!state_) return;
+  const std::lock_guard lock(state_->mutex);
+  state_->note_step(step, waited_seconds);
+  if (!std::exchange(state_->unsent, true)) state_->changed.notify_one();
+}
+
+const char* StepReports::enter(const char* phase) {
+  if (!state_) return phase;
+  const std::lock_guard lock(state_->mutex);
+  state_->last_step.reset();
+  if (!std::exchange(state_->unsent, true)) state_->changed.notify_one();
+  return std::exchange(state_->phase, phase);
 }
 
 }  // namespace mgpu::train

@@ -1,31 +1,52 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+#include <memory>
 
-#include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::train {
 
-// From now on this process ends at once when its launcher says that another rank has failed: a
-// signal only requests a checkpoint, which would need all ranks. Does nothing without a launcher.
-void obey_abort_orders(const rendezvous::Contract& contract);
+// From now on this process ends at once when its launcher says that another rank has failed (a
+// signal only requests a checkpoint, which would need all ranks), and tells its launcher on request
+// in which collective it is. Does nothing without a launcher.
+void obey_launcher(const rendezvous::Contract& contract);
 
-// Tells the launcher how many steps are done, so that it knows whether a restarted job makes
-// progress. Reports are at least half a second apart, and none waits for the launcher.
+// Tells the launcher what this rank does: its heartbeats. The launcher learns from them whether a
+// restarted job makes progress, that a job hangs, and which rank is slow. Another thread sends the
+// newest state, every half second at most; nothing here waits for it or for the launcher.
 class StepReports {
  public:
+  // The phase is "loading" until the first report().
   explicit StepReports(const rendezvous::Contract& contract);
+  ~StepReports();
+  StepReports(const StepReports&) = delete;
+  StepReports& operator=(const StepReports&) = delete;
 
-  void report(std::int64_t step);
+  // So many steps are done. `waited_seconds` is how long this rank has waited for the others so
+  // far, since its start.
+  void report(std::int64_t step, double waited_seconds);
+
+  // While it exists the rank does something that takes longer than a step. Scopes may be nested.
+  class Phase {
+   public:
+    Phase(StepReports& reports, const char* name)
+        : reports_(reports), outer_(reports.enter(name)) {}
+    ~Phase() { reports_.enter(outer_); }
+    Phase(const Phase&) = delete;
+    Phase& operator=(const Phase&) = delete;
+
+   private:
+    StepReports& reports_;
+    const char* outer_;
+  };
 
  private:
-  using Clock = std::chrono::steady_clock;
+  struct State;
 
-  int rank_;
-  rendezvous::UniqueFd launcher_;
-  Clock::time_point last_{};
+  const char* enter(const char* phase);
+
+  std::shared_ptr<State> state_;  // null: no launcher
 };
 
 }  // namespace mgpu::train

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
 
 #include "rendezvous/base/seeds.hpp"
 #include "runtime/profiling/range.hpp"
@@ -36,7 +37,8 @@ Learner::Learner(const model::ModelConfig& config, model::ModelLayout layout,
                  const LearnerOptions& options, comm::Comm& comm)
     : options_(options),
       comm_(comm),
-      shards_(config, std::move(layout), options.shards, comm),
+      shard_comm_(comm),
+      shards_(config, std::move(layout), options.shards, shard_comm_),
       transformer_(config, options.model) {
   if (options_.loss_scale) scaler_.emplace(*options_.loss_scale);
 }
@@ -44,6 +46,21 @@ Learner::Learner(const model::ModelConfig& config, model::ModelLayout layout,
 void Learner::create_optimizer() {
   const auto owned = parallel::owned_size(shards_.buckets(), comm_.world(), shards_.sharded());
   optimizer_ = options_.optimizer(shards_.owned(), owned);
+}
+
+void Learner::rehearse(const data::Batch& batch) {
+  const auto device = options_.shards.device;
+  if (!device.is_cuda() || options_.shards.zero_stage > 1) return;
+  const profiling::Range range("rehearsal");
+  try {
+    shards_.begin_micro_batch(true, false);  // the first step begins in the same way, from zero
+    const auto piece = data::piece_of(batch, 0, options_.pieces);
+    transformer_.train(to_device(piece, device, options_.pin_memory), 1, 0, shards_);
+  } catch (const std::exception& e) {
+    if (!is_out_of_memory(e)) throw;
+    shards_.abandon_micro_batch();  // the first step reports it, if it needs as much
+    release_unused_memory(device);
+  }
 }
 
 // The factor for the loss of each target token, chosen so that the sum over all ranks is the loss
@@ -67,19 +84,28 @@ StepRecord Learner::step(const data::StepBatches& batches, double learning_rate,
     shards_.set_voters(std::move(voters));
   }
   const double scale = token_factor(batches) * loss_scale();
-  const auto run_micro_batch = [&](std::size_t number, StepRecord& record) {
+  const auto pieces = options_.pieces;
+  const auto batch_of = [&](std::size_t number) {
+    return data::piece_of(batches.micro_batches[number / pieces], number % pieces, pieces);
+  };
+  const auto run_piece = [&](std::size_t number, StepRecord& record) {
+    const auto batch =
+        pieces == 1
+            ? to_device(batches.micro_batches[number], options_.shards.device, options_.pin_memory)
+            : to_device(batch_of(number), options_.shards.device, options_.pin_memory);
     const auto sums = transformer_.train(
-        to_device(batches.micro_batches[number], options_.shards.device, options_.pin_memory),
-        scale, dropout_seed(options_.seed, batches.step, comm_.rank(), number), shards_);
+        batch, scale, dropout_seed(options_.seed, batches.step, comm_.rank(), number), shards_);
     record.add(StepRecord::kLoss, sums.loss);
     record.add(StepRecord::kCorrect, sums.correct);
     record.add(StepRecord::kEntropy, sums.entropy);
   };
-  return step(batches.micro_batches.size(), run_micro_batch, learning_rate, requests);
+  const auto divisible = [&](std::size_t number) { return batch_of(number).starts.size() > 2; };
+  return step(MicroBatches{batches.micro_batches.size() * pieces, run_piece, divisible},
+              learning_rate, requests);
 }
 
-StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_micro_batch,
-                         double learning_rate, const Requests& requests) {
+StepRecord Learner::step(const MicroBatches& micro_batches, double learning_rate,
+                         const Requests& requests) {
   const profiling::Range range("step");
   const auto device = options_.shards.device;
   if (options_.times_device) {  // exclude the device's remaining work of the previous step
@@ -88,22 +114,63 @@ StepRecord Learner::step(std::size_t micro_batches, const RunMicroBatch& run_mic
   }
   const auto begin = Clock::now();
   StepRecord record(device, comm_.world());
-  for (std::size_t number = 0; number < micro_batches; ++number) {
-    shards_.begin_micro_batch(number == 0, number + 1 == micro_batches);
-    run_micro_batch(number, record);
-  }
+  for (std::size_t number = 0; number < micro_batches.count; ++number)
+    run(micro_batches, number, record);
   if (options_.times_device) wait_for(device);
   const std::chrono::duration<double> own = Clock::now() - begin;
   const double waited = shards_.take_waited_seconds();
   record.add(StepRecord::kRankSeconds + comm_.rank(), std::max(0.0, own.count() - waited));
   record.add(StepRecord::kCommSeconds, waited + waited_at_end_);
+  waited_seconds_ += waited + waited_at_end_;
   record.add_memory(comm_.rank(), peak_memory(device));
   record.add(StepRecord::kSave, requests.save ? 1.0 : 0.0);
   record.add(StepRecord::kStop, requests.stop ? 1.0 : 0.0);
+  if (lack_) record.add_out_of_memory(comm_.rank(), !lack_->divisible);
   finish_step(record, learning_rate);
   record.copy_to_host();
-  if (scaler_) record.set_loss_scale(scaler_->update(record.outcome(0).skipped));  // waits
+  if (scaler_) {
+    const auto outcome = record.outcome(0);  // waits
+    if (outcome.out_of_memory.empty()) record.set_loss_scale(scaler_->update(outcome.skipped));
+  }
   return record;
+}
+
+void Learner::run(const MicroBatches& micro_batches, std::size_t number, StepRecord& record) {
+  shard_comm_.mark();
+  shards_.begin_micro_batch(number == 0, number + 1 == micro_batches.count);
+  if (!options_.survives_out_of_memory || !micro_batches.divisible)
+    return micro_batches.run(number, record);
+  try {
+    return micro_batches.run(number, record);
+  } catch (const std::exception& e) {
+    if (!is_out_of_memory(e)) throw;
+    if (!lack_) lack_ = Lack{e.what()};
+  }
+  // Outside of the handler, where the exception is gone.
+  lack_->divisible = lack_->divisible && micro_batches.divisible(number);
+  complete_collectives(micro_batches, number);
+}
+
+// The other ranks wait for this rank in the collectives of the micro-batch. Takes part in the rest
+// of them with a batch without work, so that all ranks reach the end of the step.
+void Learner::complete_collectives(const MicroBatches& micro_batches, std::size_t number) {
+  shards_.abandon_micro_batch();
+  release_unused_memory(options_.shards.device);
+  shard_comm_.rewind();
+  shards_.begin_micro_batch(number == 0, number + 1 == micro_batches.count);
+  transformer_.train(to_device(data::batch_without_work(), options_.shards.device, false), 0, 0,
+                     shards_);
+}
+
+void Learner::divide_micro_batches(const StepOutcome& outcome) {
+  constexpr std::size_t kMostPieces = 1024;
+  if (outcome.indivisible || options_.pieces >= kMostPieces) {
+    if (lack_) throw std::runtime_error(lack_->message);
+    comm_.barrier("barrier after another rank ran out of memory");
+    throw std::runtime_error("another rank ran out of memory");
+  }
+  lack_.reset();
+  options_.pieces *= 2;
 }
 
 std::optional<LossScaleState> Learner::loss_scale_state() const {

@@ -15,7 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSettings = "settings.json";  // of the training, beside the tokenizer's files
+constexpr const char* kSettingsFile =
+    "settings.json";  // of the training, beside the tokenizer's files
 constexpr std::size_t kLongestSettings = 1 << 16;
 
 std::string settings_text(const TrainConfig& config) {
@@ -26,7 +27,7 @@ std::string settings_text(const TrainConfig& config) {
 }
 
 std::vector<std::string> reuse(const TrainConfig& config, const std::string& folder) {
-  const auto path = (fs::path(folder) / kSettings).string();
+  const auto path = (fs::path(folder) / kSettingsFile).string();
   const auto saved = checkpoint::read_file(path, kLongestSettings);
   if (saved != settings_text(config)) {
     const auto settings = checkpoint::parse_json(saved, path);
@@ -65,7 +66,7 @@ std::vector<std::string> make_tokenizer(const TrainConfig& config, const data::R
   fs::create_directories(draft);
   for (const auto& [name, content] : made.files)
     checkpoint::write_file((fs::path(draft) / name).string(), content);
-  checkpoint::write_file((fs::path(draft) / kSettings).string(), settings_text(config));
+  checkpoint::write_file((fs::path(draft) / kSettingsFile).string(), settings_text(config));
   fs::rename(draft, folder);
   std::vector<std::string> notes{
       fmt::format("tokenizer_path is not set: trained a tokenizer with {} tokens ({}) on the text "

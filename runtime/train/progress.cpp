@@ -1,5 +1,6 @@
 #include "runtime/train/progress.hpp"
 
+#include <bit>
 #include <cmath>
 #include <stdexcept>
 
@@ -54,7 +55,36 @@ LossScaleState loss_scale_in(const Fields& top, const std::string& file) {
   return state;
 }
 
+Json oom_json(const OomState& state) {
+  return {{"remedies", state.remedies},
+          {"pieces", state.pieces},
+          {"oom_count", state.oom_count},
+          {"job", state.job}};
+}
+
+OomState oom_in(const Fields& values) {
+  constexpr std::int64_t kMost = 1 << 20;
+  OomState state;
+  state.remedies = values.integer("remedies", 0, kMost);
+  state.pieces = values.integer("pieces", 1, kMost);
+  if (!std::has_single_bit(static_cast<std::uint64_t>(state.pieces)))
+    values.fail("pieces", "a power of two");
+  state.oom_count = values.integer("oom_count", 0, kMost);
+  state.job = values.string("job");
+  return state;
+}
+
 }  // namespace
+
+std::string oom_state_text(const OomState& state) {
+  return oom_json(state).dump() + "\n";
+}
+
+OomState parse_oom_state(std::string_view text, const std::string& file) {
+  const Json json = checkpoint::parse_json(text, file);
+  if (!json.is_object()) throw std::runtime_error(file + ": need an object");
+  return oom_in(Fields(json, file));
+}
 
 std::string progress_text(const Progress& p) {
   Json json{{"global_step", p.step},
@@ -71,6 +101,7 @@ std::string progress_text(const Progress& p) {
   if (p.best_metric) json["best_metric"] = *p.best_metric;
   if (p.best_step) json["best_global_step"] = *p.best_step;
   if (p.loss_scale) json["loss_scale"] = loss_scale_json(*p.loss_scale);
+  if (p.oom) json["oom"] = oom_json(*p.oom);
   if (!p.task_state.is_null()) json["task_state"] = p.task_state;
   return json.dump(1) + "\n";
 }
@@ -93,6 +124,10 @@ Progress parse_progress(std::string_view text, const std::string& file) {
   if (!p.log_history.is_array()) top.fail("log_history", "a list");
   if (top.has("fingerprint")) p.fingerprint = fingerprint_in(top, file);
   if (top.has("loss_scale")) p.loss_scale = loss_scale_in(top, file);
+  if (top.has("oom")) {
+    if (!top.at("oom").is_object()) top.fail("oom", "an object");
+    p.oom = oom_in(Fields(top.at("oom"), file + ": oom"));
+  }
   if (top.has("task_state")) p.task_state = top.at("task_state");
   return p;
 }

@@ -11,6 +11,19 @@
 
 namespace mgpu::train {
 
+// What a run does because it ran out of memory.
+struct OomState {
+  std::int64_t remedies = 0;   // see oom_remedies
+  std::int64_t pieces = 1;     // see LearnerOptions
+  std::int64_t oom_count = 0;  // MGPU_OOM_COUNT of the attempt
+  std::string job;             // its MGPU_JOB_COOKIE
+
+  friend bool operator==(const OomState&, const OomState&) = default;
+};
+
+std::string oom_state_text(const OomState& state);
+OomState parse_oom_state(std::string_view text, const std::string& file);
+
 // The progress of a run as trainer_state.json stores it: what a resumed run needs besides tensors.
 struct Progress {
   std::int64_t step = 0;  // steps done
@@ -20,6 +33,7 @@ struct Progress {
   std::int64_t tokens = 0;                   // trained on so far
   std::int64_t updates = 0;                  // steps that were not skipped
   std::optional<LossScaleState> loss_scale;  // empty: the loss was not scaled
+  std::optional<OomState> oom;               // empty: memory was sufficient
   std::optional<double> best_metric;
   std::optional<std::int64_t> best_step;
   std::int64_t evaluations_without_gain = 0;

@@ -59,6 +59,10 @@ void Reporter::note(const std::string& line) {
   sinks_->telemetry.note(line);
 }
 
+void Reporter::start(std::int64_t step, const telemetry::StartReport& report) {
+  sinks_->telemetry.start(step, report);
+}
+
 // The peak of every GPU, by number: those of all ranks, and those on which this rank has the
 // reference model or a reward model.
 std::map<std::int64_t, std::int64_t> Reporter::memory_by_gpu(const Interval& interval) const {

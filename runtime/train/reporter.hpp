@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/config/config.hpp"
+#include "runtime/telemetry/report.hpp"
 #include "runtime/train/step_record.hpp"
 
 namespace mgpu::train {
@@ -52,6 +53,7 @@ class Reporter {
   ~Reporter();
 
   void note(const std::string& line);
+  void start(std::int64_t step, const telemetry::StartReport& report);
   void interval(const Interval& interval);
   void evaluation(std::int64_t step, double epoch, const std::map<std::string, double>& metrics);
   void summary(const Interval& whole_run);

@@ -1,6 +1,8 @@
 #include "runtime/train/saver.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
@@ -18,6 +20,7 @@
 #include "runtime/comm/text.hpp"
 #include "runtime/model/write_config.hpp"
 #include "runtime/train/adapter.hpp"
+#include "runtime/train/file_copies.hpp"
 #include "runtime/train/training_state.hpp"
 #include "runtime/train/weights_io.hpp"
 
@@ -56,6 +59,15 @@ checkpoint::LoraConfig adapter_config(const TrainConfig& config, const model::Lo
 
 }  // namespace
 
+checkpoint::FoundCheckpoint search_checkpoint(const std::string& output_dir,
+                                              const std::string& wanted) {
+  if (wanted == "no") return {};
+  const int threads = FileCopies::default_threads();
+  if (wanted == "auto" || wanted == "true")
+    return checkpoint::find_newest_complete(output_dir, threads, require_training_state);
+  return {.path = wanted, .step = checkpoint::verify(wanted, threads).step, .skipped = {}};
+}
+
 Saver::Saver(const TrainConfig& config, const ModelSource& source, Learner& learner)
     : config_(config), source_(source), learner_(learner) {}
 
@@ -67,17 +79,21 @@ std::string Saver::share_text(const std::string& text) const {
 
 std::vector<FileRecord> Saver::gather(const FileRecord& own) const {
   auto& comm = learner_.comm();
-  constexpr std::int64_t kRoom = 512;
+  const auto on_device = at::TensorOptions(learner_.options().shards.device);
   const auto text = fmt::format("{} {} {}", own.name, own.size, own.digest);
-  auto bytes = at::zeros({kRoom}, at::kByte);
+  const auto all_of = [&](const at::Tensor& mine) {
+    auto all = at::empty({comm.world() * mine.numel()}, mine.options().device(on_device.device()));
+    comm.all_gather(all, mine.to(on_device.device()), "all-gather of checkpoint checksums").wait();
+    return all.to(at::kCPU);
+  };
+  const auto length = static_cast<std::int64_t>(text.size()) + 1;  // ends with a 0
+  const auto room = all_of(at::full({1}, length, at::kLong)).max().item<std::int64_t>();
+  auto bytes = at::zeros({room}, at::kByte);
   std::memcpy(bytes.data_ptr(), text.data(), text.size());
-  const auto device = learner_.options().shards.device;
-  auto all = at::empty({comm.world() * kRoom}, at::TensorOptions(device).dtype(at::kByte));
-  comm.all_gather(all, bytes.to(device), "all-gather of checkpoint checksums").wait();
-  all = all.to(at::kCPU);
+  const auto all = all_of(bytes);
   std::vector<FileRecord> records;
   for (int rank = 0; rank < comm.world(); ++rank) {
-    std::istringstream line(static_cast<const char*>(all.const_data_ptr()) + rank * kRoom);
+    std::istringstream line(static_cast<const char*>(all.const_data_ptr()) + rank * room);
     FileRecord record;
     line >> record.name >> record.size >> record.digest;
     records.push_back(std::move(record));
@@ -160,6 +176,21 @@ void Saver::write_metadata(const std::string& folder) const {
           : model::generation_config_text(model));
 }
 
+// Writes this rank's part of the training state. If rank 0 has given up the checkpoint and removed
+// its folder, the cause is rank 0's error and not the missing folder: this rank lets rank 0 fail
+// first.
+FileRecord Saver::write_own_state(const std::string& folder) const {
+  auto& comm = learner_.comm();
+  try {
+    return write_training_state(folder, learner_.shards(), learner_.optimizer(), comm.rank(),
+                                comm.world());
+  } catch (const std::exception&) {
+    if (comm.rank() != 0 && !fs::exists(folder))
+      comm.barrier("wait for rank 0, which has given up the checkpoint");
+    throw;
+  }
+}
+
 std::string Saver::save(const Progress& progress) {
   auto& comm = learner_.comm();
   const bool first = comm.rank() == 0;
@@ -170,8 +201,7 @@ std::string Saver::save(const Progress& progress) {
   const auto folder = share_text(first ? draft->path() : "");
   auto records = write_model(folder);
   if (!config_.save_only_model) {
-    const auto states = gather(write_training_state(folder, learner_.shards(), learner_.optimizer(),
-                                                    comm.rank(), comm.world()));
+    const auto states = gather(write_own_state(folder));
     records.insert(records.end(), states.begin(), states.end());
     for (const auto& write : write_parts_) {
       const auto own = write(folder);
@@ -193,23 +223,10 @@ std::string Saver::save(const Progress& progress) {
   return share_text(path);
 }
 
-std::string Saver::find() {
-  const auto& wanted = config_.resume_from_checkpoint;
-  std::string path;
-  const bool first = learner_.comm().rank() == 0;
-  if (first) checkpoint::remove_unfinished_saves(config_.output_dir);
-  if (first && wanted != "no") {
-    if (wanted != "auto" && wanted != "true") {
-      checkpoint::verify(wanted);
-      path = wanted;
-    } else {
-      const auto found =
-          checkpoint::find_newest_complete(config_.output_dir, 1, require_training_state);
-      for (const auto& line : found.skipped) std::cerr << "mgpu-train: " << line << "\n";
-      path = found.path;
-    }
-  }
-  return share_text(path);
+std::string Saver::share(const checkpoint::FoundCheckpoint& found) {
+  if (learner_.comm().rank() == 0) checkpoint::remove_unfinished_saves(config_.output_dir);
+  for (const auto& line : found.skipped) std::cerr << "mgpu-train: " << line << "\n";
+  return share_text(found.path);
 }
 
 Progress Saver::read_progress(const std::string& folder) const {
@@ -217,7 +234,7 @@ Progress Saver::read_progress(const std::string& folder) const {
   return parse_progress(checkpoint::read_file(file, kLongestState), file);
 }
 
-void Saver::load(const std::string& folder, const Progress& progress) {
+void Saver::load_model(const std::string& folder) {
   auto& shards = learner_.shards();
   if (config_.use_peft) {
     // The checkpoint holds only the trained tensors. The frozen ones are loaded from the base model
@@ -236,6 +253,9 @@ void Saver::load(const std::string& folder, const Progress& progress) {
   } else {
     load_weights(shards, checkpoint::Weights(folder), source_.config, source_.config.vocab_size);
   }
+}
+
+void Saver::load_state(const std::string& folder, const Progress& progress) {
   learner_.create_optimizer();
   if (!fs::exists(fs::path(folder) / "training_state")) {
     throw std::runtime_error(

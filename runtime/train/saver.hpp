@@ -6,12 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/final_model.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
 #include "runtime/train/progress.hpp"
 
 namespace mgpu::train {
+
+// The checkpoint to resume from: `wanted`, the value of resume_from_checkpoint, is a path, or
+// requests the newest complete one of `output_dir`. No path: there is none, or `wanted` is `no`.
+// Only rank 0 searches. It reads all bytes of the checkpoint to verify them.
+checkpoint::FoundCheckpoint search_checkpoint(const std::string& output_dir,
+                                              const std::string& wanted);
 
 // Writes and reads checkpoints. OUTPUT/checkpoint-STEP holds the model in Hugging Face's layout or
 // the adapter in PEFT's, the tokenizer, trainer_state.json and, unless save_only_model is set, the
@@ -30,13 +37,14 @@ class Saver {
   // Writes a checkpoint and returns its path.
   std::string save(const Progress& progress);
 
-  // The checkpoint to resume from according to resume_from_checkpoint: a named one or the newest
-  // complete one. Rank 0 searches and all ranks get its answer. Empty: there is none, or
-  // resume_from_checkpoint is `no`.
-  std::string find();
+  // Returns the path that search_checkpoint found on rank 0; the other ranks pass nothing. Removes
+  // what killed saves have left.
+  std::string share(const checkpoint::FoundCheckpoint& found);
   Progress read_progress(const std::string& checkpoint) const;
-  // Loads weights and the optimizer's state from a checkpoint that has this progress.
-  void load(const std::string& checkpoint, const Progress& progress);
+  // Loads the weights from a checkpoint and, for an adapter, from the base model.
+  void load_model(const std::string& checkpoint);
+  // Creates the optimizer with the state of a checkpoint that has this progress; after load_model.
+  void load_state(const std::string& checkpoint, const Progress& progress);
 
   // Copies the model's files from a checkpoint to OUTPUT, in place of the model there. They are
   // copies and not links, so that editing them leaves the checkpoint intact.
@@ -64,6 +72,7 @@ class Saver {
   checkpoint::FinalModelDraft::Replaced replaced_models() const;
   std::string share_text(const std::string& text) const;
   std::vector<checkpoint::FileRecord> gather(const checkpoint::FileRecord& own) const;
+  checkpoint::FileRecord write_own_state(const std::string& folder) const;
 
   const TrainConfig& config_;
   const ModelSource& source_;

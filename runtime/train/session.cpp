@@ -9,37 +9,27 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <stdexcept>
+#include <thread>
+#include <utility>
 
-#include "rendezvous/base/exit_status.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/optimizer_choice.hpp"
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/optim/adamw.hpp"
-#include "runtime/train/determinism.hpp"
 #include "runtime/train/device.hpp"
-#include "runtime/train/failure_report.hpp"
 #include "runtime/train/four_bit.hpp"
+#include "runtime/train/rank_device.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-comm::Backend backend_of(const std::string& name) {
-  if (name == "nccl") return comm::Backend::nccl;
-  if (name == "gloo") return comm::Backend::gloo;
-  return comm::Backend::automatic;
-}
-
-[[noreturn]] void die(const std::string& text) {
-  write_failure_report(text);
-  _Exit(exit_status::kFailure);
-}
 
 parallel::ShardOptions shard_options(const TrainConfig& config, at::Device device) {
   parallel::ShardOptions options;
@@ -129,7 +119,7 @@ void Session::open_model() {
       config_.trace_dir = (fs::path(config_.output_dir) / "traces").string();
     checkpoint::make_writable_folder(config_.trace_dir);
   }
-  source_.emplace(train::open_model(config_));
+  source_.emplace(start_times_->measure("model files", [&] { return train::open_model(config_); }));
   check_vocabulary(*source_);
   if (source_->config.nf4) decide_four_bit();
   if (!config_.adapter_path.empty()) {
@@ -174,17 +164,31 @@ void Session::decide_four_bit() {
   }
 }
 
+void Session::begin_start() {
+  prepare_libraries(config_);
+  if (contract_.rank == 0)
+    search_.emplace([times = start_times_, output_dir = config_.output_dir,
+                     wanted = config_.resume_from_checkpoint] {
+      return times->measure("checksums", [&] { return search_checkpoint(output_dir, wanted); });
+    });
+  // Only a job that has trained before finds its data prepared: a communicator should not stay idle
+  // for the hours that tokenizing may take.
+  const bool connects =
+      contract_.restart_count > 0 ||
+      (config_.resume_from_checkpoint != "no" && checkpoint::has_checkpoint(config_.output_dir));
+  joining_.emplace(
+      [times = start_times_, connects, request = join_request(config_, contract_, device_index_)] {
+        times->measure("device", [&] { open_device(request); });
+        if (!connects || !can_connect_in_background(request)) return std::unique_ptr<comm::Comm>();
+        return times->measure("communicator", [&] { return connect(request); });
+      });
+}
+
 void Session::join() {
-  if (config_.full_determinism) require_determinism();
-  const int gpus = visible_gpus();
-  comm::CommOptions options;
-  options.backend = comm::choose(backend_of(config_.backend), gpus);
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.ddp_timeout * 1e3));
-  options.fatal = die;
-  const bool gpu = options.backend == comm::Backend::nccl;
-  device_ = take_device(device_index_.value_or(gpu_of(contract_.local_rank)), gpu);
-  comm_ = comm::join(contract_, options);
-  at::globalContext().setAllowTF32CuBLAS(false);
+  comm_ = joining_->take();
+  const auto request = join_request(config_, contract_, device_index_);
+  device_ = open_device(request);  // in this thread too
+  if (!comm_) comm_ = start_times_->measure("communicator", [&] { return connect(request); });
 }
 
 // Chooses how much ZeRO shards and what is recomputed, where the recipe says `auto`. All ranks make
@@ -206,6 +210,7 @@ void Session::decide_memory_options() {
         request.gpu_bytes > 0 ? choose_recompute(request) : Recompute::no;
   }
   request.config.gradient_checkpointing = config_.gradient_checkpointing;
+  use_oom_remedies(request);
   if (request.gpu_bytes > 0)
     planned_bytes_ = estimate_memory(request.model, request.config, request.ranks).allocated();
   if (const auto lack = refuses_too_large_ ? memory_error(request) : std::nullopt)
@@ -236,12 +241,16 @@ void Session::build() {
   options.loss_scale = loss_scale_rule(config_, options.shards.dtype);
   options.seed = config_.seed;
   options.pin_memory = config_.dataloader_pin_memory;
+  options.survives_out_of_memory = config_.oom == OutOfMemory::shrink;
+  options.pieces = static_cast<std::size_t>(oom_.pieces);
   options.times_device = config_.batch_sharding == Sharding::adaptive;
-  learner_ = std::make_unique<Learner>(
-      source_->config,
-      model::lay_out(source_->config, lora_shape(config_, source_->config),
-                     four_bit_of(config_, *source_)),
-      options, *comm_);
+  learner_ = start_times_->measure("memory", [&] {
+    return std::make_unique<Learner>(
+        source_->config,
+        model::lay_out(source_->config, lora_shape(config_, source_->config),
+                       four_bit_of(config_, *source_)),
+        options, *comm_);
+  });
   flops_ = model::training_flops(source_->config, learner_->shards().layout());
   saver_ = std::make_unique<Saver>(config_, *source_, *learner_);
 }
@@ -260,7 +269,6 @@ void Session::resume(const std::string& checkpoint, std::int64_t global_batch,
        check_same_run(checkpoint, progress_.fingerprint, fingerprint, config_.resume_with_changes))
     notes_.push_back(std::move(note));
   progress_.fingerprint = fingerprint;
-  saver_->load(checkpoint, progress_);
   if (progress_.loss_scale) learner_->restore_loss_scale(*progress_.loss_scale);
   last_saved_ = progress_.step;
   last_checkpoint_ = checkpoint;
@@ -282,25 +290,73 @@ std::string Session::begin(std::int64_t global_batch, const Fingerprint& task) {
   auto fingerprint = settings_fingerprint(config_);
   for (const auto& [key, value] : task) fingerprint[key] = value;
   fingerprint["total_steps"] = std::to_string(total_steps_);
-  const auto checkpoint = saver_->find();
+  const auto checkpoint = start_times_->measure("checkpoint", [&] {
+    return saver_->share(search_ ? search_->take() : checkpoint::FoundCheckpoint());
+  });
   if (!checkpoint.empty()) {
     resume(checkpoint, global_batch, fingerprint);
     return checkpoint;
   }
-  auto& shards = learner_->shards();
-  if (source_->weights) {
-    load_weights(shards, *source_->weights, source_->config, source_->vocab_on_disk);
-  } else {
-    draw_weights(shards, source_->config.initializer_range, config_.seed);
-  }
-  draw_adapters(shards, config_.seed);
-  if (adapter_) load_adapter(shards, *adapter_, source_->config);
-  learner_->create_optimizer();
-  if (adapter_) load_master_weights(learner_->optimizer(), *adapter_, source_->config);
   progress_.global_batch = global_batch;
   progress_.data_seed = config_.data_seed.value_or(config_.seed);
   progress_.fingerprint = std::move(fingerprint);
   return {};
+}
+
+void Session::load_base_model() {
+  auto& shards = learner_->shards();
+  start_times_->measure("weights", [&] {
+    if (source_->weights) {
+      load_weights(shards, *source_->weights, source_->config, source_->vocab_on_disk);
+    } else {
+      draw_weights(shards, source_->config.initializer_range, config_.seed);
+    }
+    draw_adapters(shards, config_.seed);
+    if (adapter_) load_adapter(shards, *adapter_, source_->config);
+  });
+  start_times_->measure("optimizer", [&] {
+    learner_->create_optimizer();
+    if (adapter_) load_master_weights(learner_->optimizer(), *adapter_, source_->config);
+  });
+}
+
+void Session::load_checkpoint(const std::string& checkpoint) {
+  start_times_->measure("weights", [&] { saver_->load_model(checkpoint); });
+  start_times_->measure("optimizer", [&] { saver_->load_state(checkpoint, progress_); });
+}
+
+void Session::load(const std::string& checkpoint, const std::function<void()>& meanwhile) {
+  const auto load_all = [&] {
+    if (checkpoint.empty())
+      load_base_model();
+    else
+      load_checkpoint(checkpoint);
+  };
+  if (!device_.is_cuda() || !meanwhile) {  // on a CPU both would compete for the same cores
+    load_all();
+    if (meanwhile) meanwhile();
+    return;
+  }
+  std::exception_ptr failure;
+  bool too_little_memory = false;
+  {
+    const std::jthread loading([&] {
+      try {
+        take_device(device_.index(), true);
+        load_all();
+      } catch (const std::exception& e) {
+        too_little_memory = is_out_of_memory(e);
+        failure = std::current_exception();
+      }
+    });
+    meanwhile();
+  }
+  if (too_little_memory) {  // beside what `meanwhile` used for a moment
+    failure = nullptr;
+    release_unused_memory(device_);
+    load_all();
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 // Steps before the one that the run resumes at are not trained again.
@@ -319,11 +375,16 @@ void Session::begin_trace() {
 }
 
 void Session::step_begins() {
+  if (!std::exchange(first_step_began_, true)) start_times_->begin_first_step();
   if (trace_) trace_->step_begins(progress_.step + 1);
 }
 
 void Session::step_ends() {
-  step_reports_.report(progress_.step);
+  if (start_times_->first_step_is_running()) {
+    wait_for(device_);
+    reporter_->start(progress_.step, start_times_->end_first_step());
+  }
+  step_reports_.report(progress_.step, learner_->waited_seconds());
   if (trace_) trace_->step_ends(progress_.step);
 }
 
@@ -399,8 +460,12 @@ bool Session::report_overflow(std::int64_t step, const StepOutcome& outcome) {
 void Session::save_now() {
   save_requested_ = false;
   if (last_saved_ == progress_.step) return;
+  const StepReports::Phase phase(step_reports_, "checkpoint");
   progress_.updates = learner_->optimizer().steps_taken();
   progress_.loss_scale = learner_->loss_scale_state();
+  oom_.pieces = static_cast<std::int64_t>(learner_->pieces());
+  progress_.oom.reset();
+  if (oom_.remedies > 0 || oom_.pieces > 1) progress_.oom = oom_;
   progress_.log_history = nlohmann::json::parse(reporter_->log_history());
   last_checkpoint_ = saver_->save(progress_);
   last_saved_ = progress_.step;
@@ -408,6 +473,7 @@ void Session::save_now() {
 }
 
 void Session::export_model() {
+  const StepReports::Phase phase(step_reports_, "checkpoint");
   if (config_.load_best_model_at_end && !best_checkpoint_.empty()) {
     saver_->publish_model(best_checkpoint_);
   } else if (last_saved_ == progress_.step) {

@@ -11,14 +11,17 @@
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
 #include "runtime/config/config.hpp"
+#include "runtime/config/planning/oom_remedies.hpp"
 #include "runtime/model/flops.hpp"
 #include "runtime/train/adapter.hpp"
+#include "runtime/train/background.hpp"
 #include "runtime/train/launcher_link.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
 #include "runtime/train/rank_places.hpp"
 #include "runtime/train/reporter.hpp"
 #include "runtime/train/saver.hpp"
+#include "runtime/train/start_times.hpp"
 #include "runtime/train/step_trace.hpp"
 #include "runtime/train/training_stats.hpp"
 
@@ -32,8 +35,8 @@ enum class EndReason {
 };
 
 // What all training tasks share: the model's files, the communicator, the Learner, checkpoints and
-// reports. A derived class calls open_model(), join(), build(), begin() and begin_report() in this
-// order.
+// reports. A derived class calls begin_start(), open_model(), join(), build(), begin(), load() and
+// begin_report() in this order.
 class Session {
  public:
   Session(const Session&) = delete;
@@ -56,20 +59,30 @@ class Session {
   Session(TrainConfig config, rendezvous::Contract contract);
   ~Session();
 
+  // Begins what needs no file of the model, in threads of its own: looking for a checkpoint, and
+  // what join() waits for.
+  void begin_start();
   // Opens the model's files, and those of the adapter to continue from, if any.
   void open_model();
-  // Selects the device and connects to the other ranks.
+  // Waits until the device is open and connects to the other ranks.
   void join();
   // Creates the learner and the saver; the weights have no values yet. Chooses the memory options
   // that are `auto` (zero_stage, gradient_checkpointing) for the batch sizes in config_.
   void build();
-  // Loads the weights: from the checkpoint to resume from, which also sets progress_, else from the
-  // model's files. `task` is what the task adds to the fingerprint of the run. Throws if the
-  // checkpoint is of another run. Returns the checkpoint's path, or an empty string.
+  // Returns the path of the checkpoint to resume from, which also sets progress_, or an empty
+  // string. `task` is what the task adds to the fingerprint of the run. Throws if the checkpoint is
+  // of another run.
   std::string begin(std::int64_t global_batch, const Fingerprint& task);
+  // Loads the weights and the optimizer's state, from the checkpoint or else from the model's
+  // files, and calls `meanwhile`: with a GPU at the same time.
+  void load(const std::string& checkpoint, const std::function<void()>& meanwhile = {});
   // Creates the reporter and reports where the ranks run, and from where the run resumes. A
   // collective.
   void begin_report(const std::string& checkpoint);
+
+  // Learner::divide_micro_batches after a step of this outcome, with a note. If it cannot divide
+  // further, a restart uses another remedy.
+  void divide_micro_batches(const StepOutcome& outcome, std::int64_t step);
 
   // Reports an interval of steps, or the end of training, and updates training_status.json.
   void report_interval(const Interval& interval);
@@ -109,6 +122,8 @@ class Session {
   std::int64_t gpu_bytes_ = 0;           // of the smallest GPU of all ranks; 0: no GPUs
   std::int64_t planned_length_ = 0;      // tokens of the longest sequence; 0: max_length
   bool refuses_too_large_ = false;       // build() throws RecipeError if the job does not fit
+  OomState oom_;                         // of this attempt
+  std::vector<OomRemedy> remedies_;      // that this run may use
   std::int64_t planned_bytes_ = 0;       // estimate for the fullest GPU
   std::vector<std::int64_t> rank_gpus_;  // see Reporter::Facts
   std::vector<RankPlace> places_;        // of all ranks; set by begin_report()
@@ -126,8 +141,18 @@ class Session {
   bool save_requested_ = false;
   EndReason end_reason_ = EndReason::complete;
   StepReports step_reports_;  // to the launcher
+  std::shared_ptr<StartTimes> start_times_ = std::make_shared<StartTimes>();
+  bool first_step_began_ = false;
 
  private:
+  std::optional<Background<checkpoint::FoundCheckpoint>> search_;  // on rank 0
+  std::optional<Background<std::unique_ptr<comm::Comm>>> joining_;
+
+  void load_base_model();
+  void load_checkpoint(const std::string& checkpoint);
+  void use_oom_remedies(PlanRequest& request);
+  OomState remembered_oom() const;
+  void record_indivisible() const;
   void decide_four_bit();
   void save_new_token_rows();
   void write_status(const char* state);

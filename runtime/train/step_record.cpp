@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
+#include <limits>
 
 namespace mgpu::train {
 
@@ -13,10 +14,11 @@ struct StepRecord::Arrival {
   at::cuda::CUDAEvent event;
 };
 
-// After the named slots: every rank's seconds, then every rank's memory.
+// After the named slots: every rank's seconds, every rank's memory, and for every rank whether it
+// ran out of memory.
 StepRecord::StepRecord(at::Device device, int world)
-    : values_(at::zeros({kRankSeconds + 2 * world}, at::TensorOptions(device).dtype(at::kDouble))),
-      host_values_(static_cast<std::size_t>(kRankSeconds + 2 * world), 0.0),
+    : values_(at::zeros({kRankSeconds + 3 * world}, at::TensorOptions(device).dtype(at::kDouble))),
+      host_values_(static_cast<std::size_t>(kRankSeconds + 3 * world), 0.0),
       world_(world) {}
 
 void StepRecord::add(Slot slot, const at::Tensor& scalar) {
@@ -29,6 +31,12 @@ void StepRecord::add(int slot, double value) {
 
 void StepRecord::add_memory(int rank, std::int64_t bytes) {
   add(kRankSeconds + world_ + rank, static_cast<double>(bytes));
+}
+
+void StepRecord::add_out_of_memory(int rank, bool indivisible) {
+  add(kSquaredNorm, std::numeric_limits<double>::infinity());
+  add(kRankSeconds + 2 * world_ + rank, 1);
+  add(kIndivisible, indivisible ? 1 : 0);
 }
 
 void StepRecord::reduce(comm::Comm& comm) {
@@ -66,6 +74,9 @@ StepOutcome StepRecord::outcome(std::int64_t step) const {
   out.rank_seconds.assign(v + kRankSeconds, v + kRankSeconds + world_);
   for (int rank = 0; rank < world_; ++rank)
     out.rank_memory.push_back(static_cast<std::int64_t>(v[kRankSeconds + world_ + rank]));
+  for (int rank = 0; rank < world_; ++rank)
+    if (v[kRankSeconds + 2 * world_ + rank] > 0) out.out_of_memory.push_back(rank);
+  out.indivisible = v[kIndivisible] > 0;
   out.loss_scale = loss_scale_;
   return out;
 }

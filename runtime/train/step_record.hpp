@@ -25,13 +25,27 @@ struct StepOutcome {
   std::vector<double> rank_seconds;       // each rank's own time, without waiting
   std::vector<std::int64_t> rank_memory;  // peak bytes on each rank's device so far
   std::optional<LossScaleStep> loss_scale;
+  // Ranks on which a micro-batch did not fit into memory. If there are any, the step is skipped and
+  // must be repeated; its other numbers have no meaning.
+  std::vector<int> out_of_memory;
+  bool indivisible = false;  // one of them cannot divide its micro-batch further
 };
 
 // The numbers of a step. The ranks sum them in one small all-reduce, and the host reads them a step
 // later, when they have arrived long ago, so that the device never waits for the host.
 class StepRecord {
  public:
-  enum Slot { kSquaredNorm, kLoss, kCorrect, kEntropy, kSave, kStop, kCommSeconds, kRankSeconds };
+  enum Slot {
+    kSquaredNorm,
+    kLoss,
+    kCorrect,
+    kEntropy,
+    kSave,
+    kStop,
+    kCommSeconds,
+    kIndivisible,
+    kRankSeconds
+  };
 
   StepRecord(at::Device device, int world);
 
@@ -39,6 +53,8 @@ class StepRecord {
   void add(int slot, double value);
   // The peak memory of this rank's device.
   void add_memory(int rank, std::int64_t bytes);
+  // This rank has run out of memory. The norm becomes infinite, so that no rank updates anything.
+  void add_out_of_memory(int rank, bool indivisible);
 
   // Sums the numbers over the ranks. values() holds the sums afterwards.
   void reduce(comm::Comm& comm);

@@ -61,26 +61,23 @@ void Trainer::train_to_the_end_of_the_epoch() {
   if (config_.eval_on_start && progress_.step == 0 && eval_dataset_ != nullptr) evaluate_now();
   const auto epoch = next_->epoch;
   while (next_ && next_->epoch == epoch && !training_over_) {
-    const auto batches = std::move(*next_);
+    auto batches = std::move(*next_);
     const double rate = rates_->at(batches.step);
+    const auto requests = requests_ ? requests_() : Requests{};
     step_begins();
-    auto record = learner_->step(batches, rate, requests_ ? requests_() : Requests{});
+    auto record = learner_->step(batches, rate, requests);
     next_ = loader_->next();
-    consume_record();  // of the previous step, while the device computes this one
+    // Of the previous step, while the device computes this one.
+    if (consume_record()) record = learner_->step(batches, rate, requests);
     const double epoch_now = epoch_after(batches);
-    in_flight_ = InFlight{std::move(record),
-                          batches.step,
-                          batches.target_tokens,
-                          batches.tokens,
-                          batches.examples,
-                          batches.costs,
-                          rate,
-                          epoch_now,
-                          flops_.of(static_cast<double>(batches.tokens), batches.attention_pairs)};
+    const double flops = flops_.of(static_cast<double>(batches.tokens), batches.attention_pairs);
     progress_.step = batches.step + 1;
+    in_flight_ = InFlight{std::move(record), std::move(batches), requests, rate, epoch_now, flops};
     if (const auto every = config_.consistency_check_steps;
-        every > 0 && progress_.step % every == 0)
+        every > 0 && progress_.step % every == 0) {
+      consume_record();  // a step that did not fit into memory is repeated first
       check_consistency(learner_->shards(), *comm_, progress_.step);
+    }
     progress_.epoch = epoch_now;
     step_ends();
     const bool epoch_ends = !next_ || next_->epoch != epoch;
@@ -117,26 +114,38 @@ void Trainer::save() {
   save_now();
 }
 
-void Trainer::consume_record() {
-  if (!in_flight_) return;
-  const auto step = std::move(*in_flight_);
+StepOutcome Trainer::repeat_until_it_fits(InFlight& step, StepOutcome outcome) {
+  while (!outcome.out_of_memory.empty()) {
+    divide_micro_batches(outcome, step.batches.step + 1);
+    step.record = learner_->step(step.batches, step.rate, step.requests);
+    outcome = step.record.outcome(step.batches.step);
+  }
+  return outcome;
+}
+
+bool Trainer::consume_record() {
+  if (!in_flight_) return false;
+  auto step = std::move(*in_flight_);
   in_flight_.reset();
-  const auto outcome = step.record.outcome(step.step);
-  pacer_->record_times(step.step, outcome.rank_seconds, step.costs);
+  const auto& batches = step.batches;
+  auto outcome = step.record.outcome(batches.step);
+  const bool repeats = !outcome.out_of_memory.empty();
+  if (repeats) outcome = repeat_until_it_fits(step, std::move(outcome));
+  pacer_->record_times(batches.step, outcome.rank_seconds, batches.costs);
   stop_requested_ = stop_requested_ || outcome.stop_requested;
   save_requested_ = save_requested_ || outcome.save_requested;
   for (Interval* sum : {&interval_, &epoch_, &whole_run_}) {
-    sum->step = step.step + 1;
+    sum->step = batches.step + 1;
     sum->total_steps = total_steps_;
     sum->epoch = step.epoch;
     sum->learning_rate = step.rate;
     sum->grad_norm = outcome.grad_norm;
     sum->comm_seconds += outcome.comm_seconds / contract_.world_size;
-    sum->tokens += step.tokens;
+    sum->tokens += batches.tokens;
     sum->flops += step.flops;
     sum->rank_memory = outcome.rank_memory;
     if (outcome.loss_scale) sum->loss_scale = outcome.loss_scale->next;
-    sum->examples += step.examples;
+    sum->examples += batches.examples;
     ++sum->steps;
     if (outcome.skipped) {
       ++sum->skipped;
@@ -145,21 +154,22 @@ void Trainer::consume_record() {
     sum->loss_sum += outcome.loss_sum;
     sum->correct += outcome.correct;
     sum->entropy_sum += outcome.entropy_sum;
-    sum->target_tokens += step.target_tokens;
+    sum->target_tokens += batches.target_tokens;
   }
-  progress_.tokens += step.tokens;
+  progress_.tokens += batches.tokens;
   const double loss =
-      outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, step.target_tokens));
+      outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, batches.target_tokens));
   last_loss_ = outcome.skipped ? std::numeric_limits<double>::quiet_NaN() : loss;
-  if (!outcome.skipped || report_overflow(step.step + 1, outcome)) return;
+  if (!outcome.skipped || report_overflow(batches.step + 1, outcome)) return repeats;
   if (config_.on_non_finite == NonFinite::stop) {
     throw std::runtime_error(fmt::format(
         "step {}: the gradient is not finite (loss {}), so the weights were not updated; "
         "lower learning_rate, check the data, or set on_non_finite: skip",
-        step.step + 1, loss));
+        batches.step + 1, loss));
   }
   reporter_->note(
-      fmt::format("step {}: the gradient is not finite; the step is skipped", step.step + 1));
+      fmt::format("step {}: the gradient is not finite; the step is skipped", batches.step + 1));
+  return repeats;
 }
 
 void Trainer::log_interval() {
@@ -172,6 +182,7 @@ void Trainer::log_interval() {
 
 void Trainer::evaluate_now() {
   consume_record();
+  const StepReports::Phase phase(step_reports_, "evaluation");
   const auto result =
       evaluate(*learner_, *eval_dataset_, eval_items_, config_.per_device_eval_batch_size);
   const double seconds = std::max(result.seconds, 1e-9);

@@ -66,6 +66,7 @@ class Trainer : public Session {
  private:
   void train_tokenizer();
   void plan_step_batch();
+  void adopt_micro_batch();
   void plan_memory();
   void open_data();
   void plan_steps();
@@ -76,7 +77,9 @@ class Trainer : public Session {
   data::Prepared prepare(const std::vector<DataSource>& sources);
 
   void save();
-  void consume_record();  // reads the record of the step in flight, if any
+  // Reads the record of the step in flight, if any. Returns whether this step had to be repeated:
+  // then a step that was queued after it has changed nothing and must be repeated too.
+  bool consume_record();
   void log_interval();
   void evaluate_now();
   double epoch_after(const data::StepBatches& batches);
@@ -95,10 +98,11 @@ class Trainer : public Session {
 
   struct InFlight {
     StepRecord record;
-    std::int64_t step, target_tokens, tokens, examples;
-    std::vector<double> costs;  // of each rank's share
+    data::StepBatches batches;  // to repeat the step
+    Requests requests;
     double rate, epoch, flops;
   };
+  StepOutcome repeat_until_it_fits(InFlight& step, StepOutcome outcome);
   std::optional<InFlight> in_flight_;
   Interval interval_, epoch_, whole_run_;
   std::int64_t last_evaluated_ = -1;

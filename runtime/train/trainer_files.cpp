@@ -49,7 +49,7 @@ void Trainer::open_files() {
   if (needs_new_tokenizer(config_)) train_tokenizer();
   open_model();
   check_window(source_->config, config_.max_length);
-  open_data();
+  start_times_->measure("data", [&] { open_data(); });
 }
 
 // Rank 0 trains the tokenizer, and the other ranks wait until they see its files.

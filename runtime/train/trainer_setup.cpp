@@ -35,29 +35,30 @@ Trainer::~Trainer() = default;
 
 void Trainer::setup() {
   check_ranks(config_, contract_.world_size);
+  begin_start();
   open_files();
   join();
   plan_step_batch();
   plan_memory();
   build();
+  adopt_micro_batch();
   plan_steps();
   load_or_resume();
-  start_loader();
   // From here on a stop signal saves a checkpoint, which needs all ranks: wait until all are ready.
   comm_->barrier("barrier before training");
 }
 
-// After each restart because of an out-of-memory error, halves the per-device batch and takes more
-// micro-batches. The step's result stays the same.
 void Trainer::plan_step_batch() {
   batch_ = plan_batch(config_, comm_->world());
   global_batch_ = batch_.global();
-  for (int i = 0; i < contract_.oom_count && batch_.per_device > 1; ++i) {
-    batch_.per_device = (batch_.per_device + 1) / 2;
-    const auto at_once = batch_.per_device * batch_.ranks;
-    batch_.accumulation = (global_batch_ + at_once - 1) / at_once;
-  }
-  config_.per_device_train_batch_size = batch_.per_device;
+}
+
+// After a lack of memory, build() has chosen smaller micro-batches for the same step.
+void Trainer::adopt_micro_batch() {
+  if (config_.per_device_train_batch_size == batch_.per_device) return;
+  batch_.per_device = config_.per_device_train_batch_size;
+  const auto at_once = batch_.per_device * batch_.ranks;
+  batch_.accumulation = (global_batch_ + at_once - 1) / at_once;
 }
 
 // The plan of memory is for the longest row that there is; with packing, bins are full.
@@ -101,9 +102,15 @@ void Trainer::plan_steps() {
 void Trainer::load_or_resume() {
   std::vector<std::string> digests;
   for (const auto& report : train_data_->reports) digests.push_back(report.digest);
-  begin_report(
+  const auto checkpoint =
       begin(global_batch_, {{"dataset_name", dataset_digest(config_.dataset_name, digests)},
-                            {"tokenizer", encoder_digest_}}));
+                            {"tokenizer", encoder_digest_}});
+  load(checkpoint, [&] {
+    start_times_->measure("first batch", [&] { start_loader(); });
+    if (next_ && !next_->micro_batches.empty())
+      start_times_->measure("rehearsal", [&] { learner_->rehearse(next_->micro_batches.front()); });
+  });
+  begin_report(checkpoint);
   for (const auto& line : data_lines()) reporter_->note(line);
   for (const auto& note : notes_) reporter_->note(note);
   reporter_->note(batch_sentence(batch_, config_.packing));

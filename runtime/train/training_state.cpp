@@ -12,6 +12,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "runtime/train/file_copies.hpp"
 #include "runtime/train/state_pieces.hpp"
 #include "runtime/train/weights_io.hpp"
 
@@ -58,8 +59,13 @@ std::vector<Piece> pieces_of(parallel::Shards& shards, const Optimizer& optimize
   return pieces;
 }
 
+checkpoint::TensorView view_of(const SavedPiece& saved, const checkpoint::TensorEntry& entry) {
+  return {entry.dtype, entry.shape, saved.file->bytes(entry), saved.file->path(),
+          &saved.file->file()};
+}
+
 at::Tensor tensor_of(const SavedPiece& saved, const checkpoint::TensorEntry& entry) {
-  return tensor_over({entry.dtype, entry.shape, saved.file->bytes(entry), saved.file->path()});
+  return tensor_over(view_of(saved, entry));
 }
 
 // Reads a saved piece; `table` decodes 8-bit codes.
@@ -78,39 +84,57 @@ Moment moment_of(const SavedPiece& saved, const at::Tensor& table) {
   return moment;
 }
 
-// Fills one vector of a fragment's state from all saved pieces that overlap it. With codes, a
-// block's scale becomes the largest of the scales that the block had in the pieces. If the block
-// had only one scale, its codes are restored as written; elements with a smaller scale are rounded
-// to the new levels.
-void fill(const StateVector& vector, const parallel::Fragment& f, const PieceIndex& index) {
-  const Moment& to = vector.stored;
-  const auto table = vector.levels != nullptr ? vector.levels(at::kCPU) : at::Tensor();
-  const auto lead = f.tensor_begin % ops::kMomentBlock;
-  const auto values = at::empty({f.size}, at::kFloat);
-  const auto scales = at::zeros({to.coded() ? to.scales.numel() : 0}, at::kFloat);
-  std::int64_t filled = 0;
+// The elements of a fragment that a saved piece has.
+struct Overlap {
+  const SavedPiece* saved;
+  std::int64_t from, size;  // `from`: within the tensor
+};
+
+// The parts of all saved pieces that overlap a fragment. Throws if some of its elements are in
+// none.
+std::vector<Overlap> overlaps_of(const StateVector& vector, const parallel::Fragment& f,
+                                 const PieceIndex& index) {
+  std::vector<Overlap> overlaps;
+  std::int64_t found_elements = 0;
   const auto found = index.find(key_of(vector.name, f.name));
   if (found != index.end()) {
     for (const auto& saved : found->second) {
       const auto from = std::max(saved.begin, f.tensor_begin);
       const auto end = std::min(saved.begin + saved.size, f.tensor_begin + f.size);
       if (from >= end) continue;
-      const auto at = from - f.tensor_begin;
-      const auto part = part_of(moment_of(saved, table), from - saved.begin, end - from);
-      const auto decoded = ops::decode(part);
-      values.narrow(0, at, end - from).copy_(decoded);
-      filled += end - from;
-      if (!to.coded()) continue;
-      const auto own =
-          part.coded() ? part.scales : ops::block_scales(decoded, (lead + at) % ops::kMomentBlock);
-      const auto here = scales.narrow(0, (lead + at) / ops::kMomentBlock, own.numel());
-      here.copy_(at::maximum(here, own));
+      overlaps.push_back({&saved, from, end - from});
+      found_elements += end - from;
     }
   }
-  if (filled != f.size) {
+  if (found_elements != f.size) {
     throw std::runtime_error(fmt::format(
         "the training state is incomplete: {} of {} has {} of the {} elements from {} on",
-        vector.name, f.name, filled, f.size, f.tensor_begin));
+        vector.name, f.name, found_elements, f.size, f.tensor_begin));
+  }
+  return overlaps;
+}
+
+// Decodes the parts, and encodes them as the optimizer stores them. With codes, a block's scale
+// becomes the largest of the scales that the block had in the pieces. If the block had only one
+// scale, its codes are restored as written; elements with a smaller scale are rounded to the new
+// levels.
+void convert(const StateVector& vector, const parallel::Fragment& f,
+             const std::vector<Overlap>& overlaps) {
+  const Moment& to = vector.stored;
+  const auto table = vector.levels != nullptr ? vector.levels(at::kCPU) : at::Tensor();
+  const auto lead = f.tensor_begin % ops::kMomentBlock;
+  const auto values = at::empty({f.size}, at::kFloat);
+  const auto scales = at::zeros({to.coded() ? to.scales.numel() : 0}, at::kFloat);
+  for (const auto& [saved, from, size] : overlaps) {
+    const auto at = from - f.tensor_begin;
+    const auto part = part_of(moment_of(*saved, table), from - saved->begin, size);
+    const auto decoded = ops::decode(part);
+    values.narrow(0, at, size).copy_(decoded);
+    if (!to.coded()) continue;
+    const auto own =
+        part.coded() ? part.scales : ops::block_scales(decoded, (lead + at) % ops::kMomentBlock);
+    const auto here = scales.narrow(0, (lead + at) / ops::kMomentBlock, own.numel());
+    here.copy_(at::maximum(here, own));
   }
   if (!to.coded()) {
     to.values.copy_(values);
@@ -121,6 +145,29 @@ void fill(const StateVector& vector, const parallel::Fragment& f, const PieceInd
                scales);  // on the host: encoding needs more memory than a GPU has left
   to.values.copy_(host.values);
   to.scales.copy_(host.scales);
+}
+
+// Fills one vector of a fragment's state. Bytes that are stored as they were saved are copied by
+// `copies` later.
+void fill(const StateVector& vector, const parallel::Fragment& f, const PieceIndex& index,
+          FileCopies& copies) {
+  const Moment& to = vector.stored;
+  const auto overlaps = overlaps_of(vector, f, index);
+  const bool same = !to.coded() && std::ranges::all_of(overlaps, [&](const Overlap& part) {
+    return FileCopies::can_copy(to.values, view_of(*part.saved, *part.saved->entry));
+  });
+  if (!same) {
+    convert(vector, f, overlaps);
+    return;
+  }
+  for (const auto& [saved, from, size] : overlaps)
+    copies.add(to.values.narrow(0, from - f.tensor_begin, size), view_of(*saved, *saved->entry),
+               from - saved->begin);
+}
+
+at::Device device_of(const Optimizer& optimizer) {
+  const auto& states = optimizer.states();
+  return states.empty() ? at::Device(at::kCPU) : states.front().owned->value.device();
 }
 
 }  // namespace
@@ -162,8 +209,10 @@ void read_training_state(const std::string& checkpoint_folder, Optimizer& optimi
     if (entry.path().extension() == ".safetensors")
       files.push_back(std::make_unique<checkpoint::SafetensorsFile>(entry.path()));
   const auto index = index_pieces(files);
+  FileCopies copies(device_of(optimizer));
   for (const auto& state : optimizer.states())
-    for (const auto& vector : state.vectors) fill(vector, state.owned->fragment, index);
+    for (const auto& vector : state.vectors) fill(vector, state.owned->fragment, index, copies);
+  copies.run();
   optimizer.use_loaded_state();
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "runtime/train/file_copies.hpp"
 #include "runtime/train/four_bit.hpp"
 
 namespace mgpu::train {
@@ -132,6 +133,7 @@ bool is_adapter(const std::string& name) {
 
 void load_weights(parallel::Shards& shards, const checkpoint::Weights& weights,
                   const model::ModelConfig& config, std::int64_t vocab_on_disk) {
+  FileCopies copies(shards.device());
   for_each_slot(shards, true, [&](const model::Slot& slot) {
     if (is_adapter(slot.name)) return;
     if (checkpoint::is_nf4(weights, slot.name)) {
@@ -140,9 +142,16 @@ void load_weights(parallel::Shards& shards, const checkpoint::Weights& weights,
     }
     auto shape = slot.shape;
     if (has_vocabulary(slot.name)) shape[0] = vocab_on_disk;
-    const auto value = tensor_over(weights.get(checkpoint::TensorShape{slot.name, shape}));
+    const auto view = weights.get(checkpoint::TensorShape{slot.name, shape});
+    const auto own = shards.own_part(slot.name);
+    if (shape == slot.shape && FileCopies::can_copy(own.memory, view)) {
+      copies.add(own.memory, view, own.begin);
+      return;
+    }
+    const auto value = tensor_over(view);
     shards.set(slot.name, has_vocabulary(slot.name) ? with_rows(value, config.vocab_size) : value);
   });
+  copies.run();
   load_packed(shards, weights);
 }
 

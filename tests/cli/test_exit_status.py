@@ -103,12 +103,31 @@ class Restarts(JobTest):
         self.assertEqual(list((folder.parent / "0").iterdir()), [])
 
     def test_a_failure_that_is_not_retryable_ends_the_job_when_it_repeats(self):
-        worker = self.script("import no_such_module_anywhere\n")
+        worker = self.script("raise ImportError('half a module')\n")
         job = self.run_job("-n", 2, "--max-restarts", 9, worker)
         self.assertEqual(job.returncode, 1)
         self.assertEqual(len(job.report["attempts"]), 2)
         self.assertEqual(job.report["attempts"][1]["cause"]["kind"], "import_error")
         self.assertIn("would not help", job.report["remark"])
+
+    def test_a_module_that_does_not_exist_ends_the_job_at_once(self):
+        worker = self.script("import no_such_module_anywhere\n")
+        job = self.run_job("-n", 2, "--max-restarts", 9, worker)
+        self.assertEqual(job.returncode, 1)
+        [attempt] = job.report["attempts"]
+        self.assertEqual((attempt["cause"]["kind"], attempt["cause"]["signature"],
+                          attempt["cause"]["role"], attempt["policy"]),
+                         ("import_error", "no_module", "root", "give_up"))
+        self.assertIn("not restarted: import_error before the first step", job.err)
+
+    def test_the_user_chooses_what_happens_after_a_kind_of_failure(self):
+        worker = self.script("import no_such_module_anywhere\n")
+        job = self.run_job("-n", 1, "--max-restarts", 3, "--on-failure", "import_error=restart", worker)
+        self.assertEqual(len(job.report["attempts"]), 4)
+        job = self.sh(1, "exit 3", "--max-restarts", 3, "--on-failure", "nan=restart",
+                      "--on-failure", "exit_status=give_up")
+        self.assertEqual(len(job.report["attempts"]), 1)
+        self.assertIn("not restarted: the policy for exit_status is give_up", job.err)
 
     def test_an_exec_failure_is_reported_and_restarted_once_only(self):
         program = self.write("broken", "#!/no/such/interpreter\n", 0o755)
@@ -125,12 +144,33 @@ class Restarts(JobTest):
 
 
 class FailureReport(JobTest):
+    def test_a_rank_whose_peer_vanished_is_not_the_cause(self):
+        job = self.run_job("-n", 2, self.script(
+            'import os, signal, sys, time\n'
+            'done = sys.argv[1]\n'
+            'if os.environ["RANK"] == "0":\n'
+            '    while not os.path.exists(done): time.sleep(0.01)\n'
+            '    raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer")\n'
+            'try:\n'
+            '    raise ValueError("boom")\n'
+            'finally:\n'
+            '    import traceback; traceback.print_exc()\n'
+            '    open(done, "w").close()\n'
+            '    time.sleep(60)\n'), self.dir / "done")
+        attempt = job.report["attempts"][0]
+        self.assertEqual(attempt["first_failure"]["rank"], 0)
+        self.assertEqual(attempt["root_rank"], 1)
+        self.assertEqual(attempt["cause"]["text"], "a consequence of rank 1: ValueError: boom")
+        self.assertEqual({rank["rank"]: rank["role"] for rank in attempt["ranks"]},
+                         {0: "cascade", 1: "root"})
+
     def test_the_python_exception_is_the_cause(self):
         worker = self.script('import os\nif os.environ["RANK"] == "1": raise ValueError("boom")\n'
                              'import time; time.sleep(60)\n')
         job = self.run_job("-n", 2, worker)
         self.assertEqual(job.report["attempts"][0]["cause"],
-                         {"kind": "python_exception", "text": "ValueError: boom", "advice": ""})
+                         {"kind": "python_exception", "text": "ValueError: boom", "advice": "",
+                          "signature": "", "evidence": "ValueError: boom", "role": "root"})
         words = job.err[job.err.index("mgpu-run: "):]
         for expected in ("first failure: rank 1 (local rank 1", "cause   ValueError: boom",
                          "last lines of its stderr:", "| ValueError: boom", "<- first"):
@@ -175,9 +215,20 @@ class FailureReport(JobTest):
         self.assertIn("20.00 GiB", job.err)
         self.assertIn("oom count 1", job.out)
 
-    def test_an_unexplained_sigkill_is_reported_as_a_guess(self):
+    def test_ranks_restarted_after_a_gpu_oom_have_expandable_segments(self):
+        job = self.sh(1, 'echo "conf ${PYTORCH_CUDA_ALLOC_CONF-unset} ${PYTORCH_ALLOC_CONF-unset}"; '
+                         'echo "CUDA out of memory" >&2; exit 1', "--max-restarts", 1)
+        self.assertEqual(job.out.splitlines(),
+                         ["conf unset unset",
+                          "conf expandable_segments:True expandable_segments:True"])
+
+    # If the kernel's counter of OOM kills can be read, it is certain that this was none.
+    def test_an_unexplained_sigkill_is_not_called_out_of_memory(self):
         job = self.sh(1, "kill -9 $$")
-        self.assertEqual(job.report["attempts"][0]["cause"]["kind"], "host_oom_guess")
+        cause = job.report["attempts"][0]["cause"]
+        counted = "the kernel counted no OOM kill" in cause["text"]
+        self.assertEqual(cause["kind"], "killed" if counted else "host_oom_guess")
+        self.assertIn("killed by SIGKILL, which mgpu-run did not send", cause["text"])
 
     def test_an_unexplained_sigkill_does_not_make_the_restarted_batches_smaller(self):
         job = self.sh(1, 'echo "oom count $MGPU_OOM_COUNT"; [ "$MGPU_OOM_COUNT" = 0 ] && kill -9 $$',

@@ -53,6 +53,26 @@ class SingleNode(JobTest):
         self.assertEqual(self.notes(), [])
         self.assertEqual(self.listed(), [])
 
+    def test_a_running_job_shows_the_memory_of_its_ranks(self):
+        job = self.begin()
+        self.pids_from("pid.*", 2)
+
+        def memory():
+            return [node["memory"] for job in self.listed() for node in job["nodes"]
+                    if "memory" in node]
+        sample, = until(memory, what="the first sample")
+        self.assertEqual([rank["rank"] for rank in sample["ranks"]], [0, 1])
+        for rank in sample["ranks"]:
+            self.assertGreater(rank["bytes"], 100_000)
+        self.assertGreater(sample["host"]["used"], 0)
+        self.assertGreater(sample["host"]["total"], sample["host"]["used"])
+        self.assertEqual(sample["gpus"], [])
+        text = self.status()
+        self.assertRegex(text, r"host memory: [\d.]+ of [\d.]+ GiB\n")
+        self.assertRegex(text, r"rank 1: [\d.]+ MiB")
+        job.terminate()
+        job.wait(10)
+
     def test_jobs_are_found_by_their_id(self):
         for name in ("a", "b.c"):
             self.begin("--rdzv-id", name, text=f"echo $$ > pid.{name}.$RANK; exec sleep 1000")

@@ -119,6 +119,60 @@ class Host(TorchJobTest):
                          ["host_oom", "host_oom_guess"])
 
 
+GROWER = """import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (print("peer stopped", flush=True), os._exit(0)))
+if os.environ["RANK"] == "0":
+    while True: time.sleep(60)
+grow = "import time; held = []\\nwhile True: held.append(b'x' * (1 << 20)); time.sleep(0.002)"
+if sys.argv[1] == "child": sys.exit(subprocess.call([sys.executable, "-c", grow]))
+exec(grow)
+"""
+
+
+class WorkerMemory(TorchJobTest):
+    """A rank above --worker-memory dies, and its peer lives until that is handled."""
+
+    def grow(self, who, **kwargs):
+        return self.run_job("-n", 2, "--worker-memory", "96M", self.script(GROWER), who, **kwargs)
+
+    def test_a_rank_that_grows_dies_alone(self):
+        job = self.grow("rank")
+        self.assertEqual(job.returncode, 137)
+        attempt = job.report["attempts"][0]
+        self.assertEqual((attempt["first_failure"]["rank"], attempt["first_failure"]["signal"]),
+                         (1, "SIGKILL"))
+        self.assertEqual(attempt["cause"]["kind"], "host_oom")
+        self.assertIn("96.0 MiB", attempt["cause"]["text"])
+        self.assertEqual(job.out.splitlines(), ["peer stopped"])
+
+    def test_memory_of_its_children_counts(self):
+        job = self.grow("child")
+        self.assertNotEqual(job.returncode, 0)
+        attempt = job.report["attempts"][0]
+        self.assertEqual(attempt["first_failure"]["rank"], 1)
+        self.assertEqual(attempt["cause"]["kind"], "host_oom", attempt["cause"]["text"])
+        self.assertIn("96.0 MiB", attempt["cause"]["text"])
+        self.assertEqual(job.out.splitlines(), ["peer stopped"])
+
+    def test_without_a_cgroup_mgpu_run_itself_kills_the_rank(self):
+        """As on a machine on which no cgroup can be created."""
+        hidden = self.write("hidden", f"#!/bin/sh\nmount -t tmpfs -o ro none /sys/fs/cgroup || exit 99\n"
+                                      f"exec '{MGPU_RUN}' \"$@\"\n", 0o755)
+        outer = self.write("outer", f"#!/bin/sh\nexec unshare -m '{hidden}' \"$@\"\n", 0o755)
+        for who in "rank", "child":
+            with self.subTest(who):
+                job = self.grow(who, program=outer)
+                if job.returncode in (1, 99) and not job.report:
+                    self.skipTest("mounts are not permitted here")
+                self.assertIn("no memory cgroup can be created here", job.err)
+                attempt = job.report["attempts"][0]
+                self.assertEqual((attempt["first_failure"]["rank"], attempt["cause"]["kind"]),
+                                 (1, "host_oom"), attempt["cause"])
+                self.assertIn("more than --worker-memory 96.0 MiB, so mgpu-run killed them",
+                              attempt["cause"]["text"])
+                self.assertEqual(job.out.splitlines(), ["peer stopped"])
+
+
 class Gpu(TorchJobTest):
     def test_torch_s_oom_error_is_the_cause_with_and_without_record(self):
         job = self.program(1, "gpu_oom.py", options=["--max-restarts", 2])

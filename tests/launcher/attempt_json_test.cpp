@@ -23,7 +23,8 @@ AttemptResult example() {
           .cause = {Cause::Kind::gpu_oom, "the GPU's memory ran out", "use less"},
           .error_file = ErrorFile{.message = "boom", .callstack = "Traceback", .timestamp = 9},
           .stderr_tail = "last\nwords\n",
-          .log_dir = "/logs/2"};
+          .log_dir = "/logs/2",
+          .evidence = "/logs/hang"};
 }
 
 }  // namespace
@@ -52,6 +53,7 @@ TEST_CASE("the result of an attempt reaches the leader unchanged", "[report]") {
   CHECK(read.error_file == sent.error_file);
   CHECK(read.stderr_tail == sent.stderr_tail);
   CHECK(read.log_dir == sent.log_dir);
+  CHECK(read.evidence == "/logs/hang");
 
   CHECK_FALSE(attempt_from_json(attempt_to_json({})).first_failure);
   CHECK_FALSE(attempt_from_json(attempt_to_json({})).error_file);

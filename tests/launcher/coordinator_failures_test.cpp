@@ -132,6 +132,23 @@ TEST_CASE("a failure that is not retryable ends the job before its restarts are 
   CHECK_THAT(job.all<RoundEnded>().back().decision->why, Contains("would not help"));
 }
 
+TEST_CASE("an import that cannot succeed ends the job of all nodes at once", "[coordinator]") {
+  Job job(with_restarts(Job::fixed(1), 9));
+  job.join_all(1);
+  job.note(job.coordinator.ended(1,
+                                 {.round = job.round(),
+                                  .outcome = Job::Outcome::failed,
+                                  .when = job.now.count(),
+                                  .cause = "import_error",
+                                  .status = 1,
+                                  .lasted = Job::Time(1s).count(),
+                                  .certain = true,
+                                  .text = "ModuleNotFoundError: No module named 'x'"},
+                                 job.now));
+  CHECK(job.status() == 1);
+  CHECK_THAT(job.all<RoundEnded>().back().decision->why, Contains("before the first step"));
+}
+
 TEST_CASE("a new leader does not reset the restart count", "[coordinator]") {
   Job job(with_restarts(Job::fixed(1), 2), {.rounds = 2, .restarts = 2});
   job.join_all(1);
@@ -186,6 +203,7 @@ TEST_CASE("a lost node stops the others, which continue when its ranks must have
   CHECK(job.started_round() == Nodes{1, 2});
   CHECK(job.coordinator.counts().restarts == 0);
   CHECK_FALSE(job.all<RoundEnded>().at(0).decision);
+  CHECK(job.all<RoundEnded>().at(0).lost_node);
 }
 
 TEST_CASE("a node whose end was reported is not waited for", "[coordinator]") {

@@ -91,3 +91,14 @@ TEST_CASE("when a failure follows its rank to another node, no further node is f
                        true) == FaultVerdict::faulty);
   }
 }
+
+TEST_CASE("the user's policy decides for which causes a node is faulty", "[faulty]") {
+  FaultyNodes nodes(FailurePolicies{{{CauseKind::cuda_error, FailurePolicy::exclude_node},
+                                     {CauseKind::gpu_error, FailurePolicy::restart}}});
+  const FaultyNodes::Failure cuda{.node = 2, .rank = 5, .cause = CauseKind::cuda_error};
+  CHECK(nodes.assess(cuda, true) == FaultVerdict::none);
+  CHECK(nodes.assess(cuda, true) == FaultVerdict::faulty);
+  const FaultyNodes::Failure gpu{.node = 3, .rank = 6, .cause = CauseKind::gpu_error};
+  CHECK(nodes.assess(gpu, true) == FaultVerdict::none);
+  CHECK(nodes.assess(gpu, true) == FaultVerdict::none);
+}

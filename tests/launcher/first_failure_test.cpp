@@ -45,6 +45,34 @@ TEST_CASE("an attempt that mgpu-run could not start fails for that reason", "[ca
   CHECK(result.cause.text == "cannot listen on 127.0.0.1:0: Too many open files");
 }
 
+TEST_CASE("a rank that gave up waiting for a suspended one is not the cause", "[causes]") {
+  const auto suspended = GENERATE(true, false);
+  AttemptResult result = attempt({.code = 1});
+  FailureTraces traces{.stderr_tail = "mgpu-train: all-reduce did not finish within 3 s\n"};
+  if (suspended) traces.suspended = {0};
+  describe_first_failure(result, 1, traces);
+  CHECK(result.first_failure->rank == (suspended ? 4 : 5));
+  CHECK(result.cause.kind == (suspended ? Cause::Kind::hang : Cause::Kind::exit_status));
+  if (suspended)
+    CHECK(result.cause.text ==
+          "hang: rank 4 was suspended by a signal or a debugger; rank 5 gave up waiting: exited "
+          "with status 1: mgpu-train: all-reduce did not finish within 3 s");
+}
+
+TEST_CASE("a failure of another kind is not blamed on a suspended rank", "[causes]") {
+  AttemptResult result = attempt({.code = 1});
+  describe_first_failure(result, 1, {.stderr_tail = kTraceback, .suspended = {0}});
+  CHECK(result.first_failure->rank == 5);
+  CHECK(result.cause.kind == Cause::Kind::python_exception);
+}
+
+TEST_CASE("the cause of an attempt that hung is the hang", "[causes]") {
+  AttemptResult result = attempt({.signal = SIGKILL});
+  describe_first_failure(result, 1, {.hang = Hang{.rank = 5, .like = {5}}});
+  CHECK(result.first_failure->rank == 5);
+  CHECK(result.cause.kind == Cause::Kind::hang);
+}
+
 TEST_CASE("the memory that a killed rank used is part of the cause", "[causes]") {
   AttemptResult result = attempt({.signal = SIGKILL});
   describe_first_failure(result, 1, {.memory = {.oom_kills = 1}});
@@ -88,5 +116,38 @@ TEST_CASE("an exception on stderr becomes the error file that the rank did not w
     CHECK_FALSE(describe_first_failure(result, 1, traces));
     CHECK_FALSE(result.error_file);
     CHECK(result.cause.text == "ValueError: boom");
+  }
+}
+
+TEST_CASE("a rank whose connection broke is not the cause if another one has one", "[causes]") {
+  const std::string closed =
+      kTraceback.substr(0, kTraceback.rfind("ValueError")) +
+      "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4244\n";
+  std::string other = kTraceback;  // of local rank 0, which mgpu-run stopped while it was exiting
+  AttemptResult result = attempt();
+  result.ranks.back().report = {.signal = SIGTERM};
+  const auto stderr_of = [&](int rank) { return rank == 1 ? closed : other; };
+
+  CHECK(rank_with_cause(result, 1, stderr_of) == 0);
+  describe_first_failure(result, 1, {.log_dir = "logs/0", .stderr_tail = other, .local_rank = 0});
+  REQUIRE(result.first_failure);
+  CHECK(result.first_failure->rank == 5);
+  CHECK(result.root_rank == 4);
+  CHECK(result.cause.kind == Cause::Kind::python_exception);
+  CHECK(result.cause.text == "a consequence of rank 4: ValueError: boom");
+  CHECK(result.log_dir == "logs/0");
+
+  SECTION("not one that was only stopped") {
+    other = GENERATE("", "saving a checkpoint\n");
+    CHECK(rank_with_cause(result, 1, stderr_of) == 1);
+  }
+  SECTION("a rank that died by itself comes before one that was stopped") {
+    result.ranks.push_back({.rank = 6, .local_rank = 2, .pid = 12, .report = {.signal = SIGSEGV}});
+    const auto texts = [&](int rank) { return rank == 2 ? std::string() : stderr_of(rank); };
+    CHECK(rank_with_cause(result, 1, texts) == 2);
+  }
+  SECTION("and a first failure with a cause of its own is the cause") {
+    CHECK(rank_with_cause(result, 0, stderr_of) == 0);
+    CHECK(rank_with_cause(result, 1, [&](int) { return other; }) == 1);
   }
 }

@@ -226,3 +226,25 @@ TEST_CASE("a node that never took part in a round prints why the job ended", "[j
   REQUIRE(record.lines.size() == 1);
   CHECK(record.lines[0].find("train.py was stopped by SIGINT") != std::string::npos);
 }
+
+TEST_CASE("a scheduler's job that is stopped was pre-empted, except by ^C", "[journal]") {
+  const TempDir dir;
+  Options options;
+  options.report = dir.path("report.json");
+  options.scheduler.kind = SchedulerJob::Kind::slurm;
+  options.scheduler.job_id = "42";
+  Record record(options);
+  record.journal.attempt_started(0);
+  SECTION("by SIGTERM") {
+    record.journal.finish(143, SIGTERM);
+    REQUIRE(record.lines.size() == 1);
+    CHECK(record.lines[0].ends_with(
+        "(exit status 143); Slurm job 42 was cancelled, pre-empted or has reached its time limit"));
+    CHECK(nlohmann::json::parse(text_of(options.report))["stop_kind"] == "preempted");
+  }
+  SECTION("by SIGINT") {
+    record.journal.finish(130, SIGINT);
+    CHECK(record.lines.at(0).ends_with("(exit status 130)"));
+    CHECK(nlohmann::json::parse(text_of(options.report))["stop_kind"] == "killed");
+  }
+}

@@ -32,6 +32,36 @@ TEST_CASE("an Xid of the hardware is found in the kernel's log", "[kernel_log]")
   }
 }
 
+TEST_CASE("the kernel's log names the processes that the OOM killer has killed", "[kernel_log]") {
+  const mgpu::tests::TempDir dir;
+  const std::string path = dir.path("kmsg");
+  std::ofstream file(path);
+  const std::string kill =
+      "3,812,991,-;Memory cgroup out of memory: Killed process 4711 (pt_data (1)) "
+      "total-vm:1064032kB, anon-rss:2048kB, file-rss:1024kB, shmem-rss:1024kB, UID:0 "
+      "pgtables:348kB "
+      "oom_score_adj:0";
+  file << kill << '\n' << std::flush;
+  KernelLog log(path);
+  log.begin_attempt();
+  CHECK(log.oom_kills().empty());
+  file << "6,813,992,-;Tasks state (memory values in pages):\n"
+       << kill << '\n'
+       << "3,814,993,-;Out of memory: Killed process 12 (sh) total-vm:4kB, anon-rss:4kB, "
+          "file-rss:0kB\n"
+       << "4,815,994,-;NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus\n"
+       << std::flush;
+  CHECK_FALSE(log.gpu_fault().empty());  // reads all of it
+  const auto& kills = log.oom_kills();
+  REQUIRE(kills.size() == 2);
+  CHECK(kills[0].pid == 4711);
+  CHECK(kills[0].name == "pt_data (1)");
+  CHECK(kills[0].bytes == 4u << 20);
+  CHECK(kills[1].pid == 12);
+  log.begin_attempt();
+  CHECK(log.oom_kills().empty());
+}
+
 TEST_CASE("a kernel log that cannot be read has no faults", "[kernel_log]") {
   KernelLog log("/nonexistent/kmsg");
   log.begin_attempt();

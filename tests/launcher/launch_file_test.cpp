@@ -323,3 +323,26 @@ TEST_CASE("keys of accelerate that are not for a launcher are named", "[launch_f
   CHECK_THROWS_WITH(of_config("num_processes: many\n"),
                     Contains("site.yaml:1: num_processes: many: need a whole number"));
 }
+
+TEST_CASE("a launch file sets what happens after each kind of failure", "[launch_file]") {
+  const auto options = of_recipe("launch:\n  on_failure: {import_error: restart, nan: give_up}\n");
+  CHECK(options.on_failure.of(FailureKind::import_error) == FailurePolicy::restart);
+  CHECK(options.on_failure.of(FailureKind::nan) == FailurePolicy::give_up);
+  CHECK_FALSE(options.on_failure.is_chosen(FailureKind::signal));
+
+  SECTION("and the command line overrides it for a kind") {
+    TempDir dir;
+    std::ofstream(dir.path("job.yaml"))
+        << "launch:\n  on_failure: {import_error: restart, nan: give_up}\n";
+    const auto both = parse({"--on-failure", "nan=restart", dir.path("job.yaml")});
+    CHECK(both.on_failure.of(FailureKind::nan) == FailurePolicy::restart);
+    CHECK(both.on_failure.of(FailureKind::import_error) == FailurePolicy::restart);
+  }
+  SECTION("a mistake is one line with the place and the valid names") {
+    CHECK_THROWS_WITH(of_recipe("launch:\n  on_failure: {nan: retry}\n"),
+                      Contains("job.yaml:2: on_failure") &&
+                          Contains("where POLICY is one of restart, restart_changed"));
+    CHECK_THROWS_WITH(of_recipe("launch:\n  on_failure: {bug: restart}\n"),
+                      Contains("where KIND is one of exec_failure"));
+  }
+}

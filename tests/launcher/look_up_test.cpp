@@ -53,15 +53,21 @@ TEST_CASE("variables that the user has set are noticed", "[look_up]") {
   const auto bare = look_up({}, machine).facts;
   CHECK_FALSE(bare.omp_num_threads_set);
   CHECK_FALSE(bare.nccl_async_error_handling_set);
+  CHECK_FALSE(bare.allocator_set);
+  CHECK_FALSE(bare.nccl_record_set);
   CHECK_FALSE(bare.cuda_visible_devices.has_value());
   const auto set = look_up({}, machine,
                            {{"OMP_NUM_THREADS", "4"},
                             {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
+                            {"TORCH_FR_DUMP_TEMP_FILE", "/tmp/mine"},
                             {"CUDA_VISIBLE_DEVICES", ""}})
                        .facts;
   CHECK(set.omp_num_threads_set);
   CHECK(set.nccl_async_error_handling_set);
+  CHECK(set.nccl_record_set);
   CHECK(set.cuda_visible_devices == "");
+  CHECK(look_up({}, machine, {{"PYTORCH_ALLOC_CONF", ""}}).facts.allocator_set);
+  CHECK(look_up({}, machine, {{"PYTORCH_CUDA_ALLOC_CONF", ""}}).facts.allocator_set);
 }
 
 TEST_CASE("cores are read only if ranks are to be bound to them", "[look_up]") {

@@ -128,6 +128,17 @@ TEST_CASE("failures are in the order of time", "[node_round]") {
   CHECK(nodes == Nodes{3, 1});
 }
 
+TEST_CASE("the consequence of another failure comes after it, whichever was seen first",
+          "[node_round]") {
+  NodeRound round(0, {1, 2});
+  auto cascade = failed_at(3s);
+  cascade.cascade = true;
+  round.end(1, cascade);
+  round.end(2, failed_at(4s));
+  CHECK(round.failures().front().first == 2);
+  CHECK(round.failures().back().first == 1);
+}
+
 TEST_CASE("a failure after a disturbance may be its consequence", "[node_round]") {
   NodeRound round(0, {1, 2});
   CHECK_FALSE(round.has_external_cause(failed_at(100s), 1s));

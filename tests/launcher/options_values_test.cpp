@@ -41,6 +41,15 @@ TEST_CASE("seconds are decimal and limited", "[options]") {
   CHECK_THROWS_WITH(parse_seconds(bad), "need seconds from 0 to 31622400, for example 30 or 2.5");
 }
 
+TEST_CASE("a size needs a unit", "[options]") {
+  CHECK(parse_size("60G") == 60ull << 30);
+  CHECK(parse_size("60 GiB") == 60ull << 30);
+  CHECK(parse_size("1.5tb") == 3ull << 39);
+  CHECK(parse_size("512mib") == 512ull << 20);
+  const auto bad = GENERATE("60", "", "G", "-5G", "0G", "1K", "nanG", "1e30T", "60X", "6 0G");
+  CHECK_THROWS_WITH(parse_size(bad), Catch::Matchers::Contains("need a number with a unit"));
+}
+
 TEST_CASE("signals are given by name", "[options]") {
   CHECK(parse_signals("SIGTERM, int,Hup") == std::vector{SIGTERM, SIGINT, SIGHUP});
   CHECK(parse_signals("TERM,SIGTERM") == std::vector{SIGTERM});
@@ -83,4 +92,24 @@ TEST_CASE("the value of a flag is a word or a number", "[options]") {
   CHECK_FALSE(parse_bool("0"));
   CHECK_FALSE(parse_bool("off"));
   CHECK_THROWS_WITH(parse_bool("2x"), "need 1 or 0, true or false");
+}
+
+TEST_CASE("policies for kinds of failure are pairs of names", "[options]") {
+  using Policies = std::map<FailureKind, FailurePolicy>;
+  CHECK(parse_on_failure("nan=give_up") == Policies{{FailureKind::nan, FailurePolicy::give_up}});
+  CHECK(parse_on_failure("import_error = restart, gpu_error=exclude_node") ==
+        Policies{{FailureKind::import_error, FailurePolicy::restart},
+                 {FailureKind::gpu_error, FailurePolicy::exclude_node}});
+
+  const std::string no_kind =
+      GENERATE("", "none=restart", "NaN=give_up", "oom", "=restart", "nan=give_up,");
+  CAPTURE(no_kind);
+  CHECK_THROWS_WITH(parse_on_failure(no_kind),
+                    Contains("need KIND=POLICY, where KIND is one of exec_failure, usage, ") &&
+                        Contains(", peer_failure, "));
+  const std::string no_policy = GENERATE("nan", "nan=", "nan=retry", "nan=give_up=restart");
+  CAPTURE(no_policy);
+  CHECK_THROWS_WITH(parse_on_failure(no_policy),
+                    "need KIND=POLICY, where POLICY is one of restart, restart_changed, "
+                    "exclude_node, give_up_if_repeated, give_up");
 }

@@ -93,8 +93,9 @@ TEST_CASE("the environment of a rank is the one of torchrun", "[plan]") {
   PlanFacts facts;
   facts.job_cookie = "c0";
   const Placement two{.nproc = 2, .world_size = 2};
+  auto attempt = some_attempt();
   const auto first = [&] {
-    return variables_of(make_rank_specs(options, {{"prog"}}, two, some_attempt(), facts).front());
+    return variables_of(make_rank_specs(options, {{"prog"}}, two, attempt, facts).front());
   };
 
   SECTION("with everything unset") {
@@ -119,6 +120,8 @@ TEST_CASE("the environment of a rank is the one of torchrun", "[plan]") {
         {"MGPU_LEADER_ADDR", "127.0.0.1"},
         {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+        {"PYTORCH_ALLOC_CONF", "expandable_segments:True"},
+        {"PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"},
         {"OMP_NUM_THREADS", "1"},
         {"MGPU_JOB_COOKIE", "c0"}};
     CHECK(first() == expected);
@@ -127,6 +130,31 @@ TEST_CASE("the environment of a rank is the one of torchrun", "[plan]") {
     facts.omp_num_threads_set = facts.nccl_async_error_handling_set = true;
     CHECK(first().count("OMP_NUM_THREADS") == 0);
     CHECK(first().count("TORCH_NCCL_ASYNC_ERROR_HANDLING") == 0);
+  }
+  SECTION("the allocator is configured after a lack of GPU memory, unless the user has done it") {
+    const auto configured = [&](int oom_count) {
+      auto next = some_attempt();
+      next.oom_count = oom_count;
+      const auto variables =
+          variables_of(make_rank_specs(options, {{"prog"}}, two, next, facts).front());
+      return variables.count("PYTORCH_ALLOC_CONF") + variables.count("PYTORCH_CUDA_ALLOC_CONF");
+    };
+    CHECK(configured(0) == 0);
+    CHECK(configured(1) == 2);
+    CHECK(configured(2) == 2);
+    options.env = {{"PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:512"}};
+    CHECK(configured(1) == 1);
+    CHECK(first().at("PYTORCH_CUDA_ALLOC_CONF") == "max_split_size_mb:512");
+    options.env.clear();
+    facts.allocator_set = true;
+    CHECK(configured(1) == 0);
+  }
+  SECTION("with a folder for them, PyTorch's records of NCCL can be requested") {
+    attempt.nccl_dir = "/logs/attempt_2/nccl";
+    CHECK(first().at("TORCH_NCCL_DEBUG_INFO_PIPE_FILE") == "/logs/attempt_2/nccl/rank_");
+    CHECK(first().at("TORCH_NCCL_DEBUG_INFO_TEMP_FILE") == "/logs/attempt_2/nccl/nccl_trace_rank_");
+    facts.nccl_record_set = true;
+    CHECK(first().count("TORCH_NCCL_DEBUG_INFO_PIPE_FILE") == 0);
   }
   SECTION("--rank0-store lets rank 0 bind the port") {
     options.rank0_store = true;

@@ -115,9 +115,3 @@ TEST_CASE("the cgroups of a process are found in the kernel's tables", "[cgroup]
     CHECK_FALSE(JobCgroup::create("/proc/self", "x").has_value());
   }
 }
-
-TEST_CASE("OOM kills are read from the counters of cgroup v1 and v2", "[memory_watch]") {
-  CHECK(oom_kills_in("low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 0\n") == 2);
-  CHECK(oom_kills_in("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n") == 5);
-  CHECK(oom_kills_in("") == 0);
-}

@@ -1,5 +1,7 @@
 #include "launcher/lifecycle/restart_policy.hpp"
 
+#include "launcher/lifecycle/diagnosis.hpp"
+
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::launcher;
@@ -93,4 +95,83 @@ TEST_CASE("failures before a lost leader count against the limit", "[restart_pol
   SECTION("and do not count as repetitions of a cause") {
     CHECK(decide_restart({{Cause::Kind::usage, 1ms}}, limits, 1).restart);
   }
+}
+
+TEST_CASE("a program that certainly fails again before its first step is not restarted",
+          "[restart_policy]") {
+  const auto kind =
+      GENERATE(Cause::Kind::usage, Cause::Kind::import_error, Cause::Kind::syntax_error);
+  const FailedAttempt certain{.cause = kind, .lasted = 20s, .certain = true};
+  RestartLimits limits{.max_restarts = 9};
+  const auto decision = decide_restart({certain}, limits);
+  CHECK_FALSE(decision.restart);
+  CHECK(decision.policy == FailurePolicy::give_up);
+  CHECK(decision.why == "not restarted: " + std::string(name_of(kind)) +
+                            " before the first step; a restart would not help (--on-failure " +
+                            std::string(name_of(kind)) + "=restart restarts anyway)");
+
+  SECTION("but it is after a step, or late") {
+    auto other = certain;
+    other.last_step = 3;
+    CHECK(decide_restart({other}, limits).restart);
+    other = certain;
+    other.lasted = 61s;
+    CHECK(decide_restart({other}, limits).restart);
+  }
+  SECTION("and if the user wants it to be, as often as any other") {
+    limits.policies.chosen[kind] = FailurePolicy::restart;
+    const FailedAttempt early{.cause = kind, .lasted = 1s, .certain = true};
+    CHECK(decide_restart({early, early, early}, limits).restart);
+  }
+  SECTION("without restarts there is nothing to explain") {
+    CHECK(decide_restart({certain}, {}).why.empty());
+  }
+}
+
+TEST_CASE("data errors and NaN are not restarted when they repeat at the same step",
+          "[restart_policy]") {
+  const auto kind = GENERATE(Cause::Kind::data_error, Cause::Kind::nan);
+  const RestartLimits limits{.max_restarts = 9};
+  const FailedAttempt at_41{.cause = kind, .lasted = 900s, .last_step = 41};
+  CHECK(decide_restart({at_41}, limits).restart);
+  const auto second = decide_restart({at_41, at_41}, limits);
+  CHECK_FALSE(second.restart);
+  CHECK(second.why == "not restarted: " + std::string(name_of(kind)) +
+                          " twice in a row after step 41; a restart would not help");
+
+  SECTION("at another step they are") {
+    CHECK(decide_restart({{kind, 900s, 40}, at_41}, limits).restart);
+  }
+  SECTION("without a known step the text has to be the same") {
+    const FailedAttempt a{.cause = kind, .lasted = 9s, .text = "KeyError: 'a'"};
+    const FailedAttempt b{.cause = kind, .lasted = 9s, .text = "KeyError: 'b'"};
+    CHECK_FALSE(decide_restart({b, a, a}, limits).restart);
+    CHECK(decide_restart({a, b}, limits).restart);
+    CHECK(decide_restart({{kind, 9s}, {kind, 9s}}, limits).restart);
+  }
+  SECTION("without a known step the attempts have to last about as long") {
+    const auto after = [&](std::chrono::seconds lasted) {
+      return FailedAttempt{.cause = kind, .lasted = lasted, .text = "OSError: in worker process 0"};
+    };
+    CHECK(decide_restart({after(3600s), after(9000s)}, limits).restart);
+    CHECK(decide_restart({after(3600s), after(9s)}, limits).restart);
+    CHECK_FALSE(decide_restart({after(3600s), after(3500s)}, limits).restart);
+    CHECK_FALSE(decide_restart({after(4s), after(8s)}, limits).restart);
+  }
+  SECTION("a failure of another kind between them is a new start") {
+    CHECK(decide_restart({at_41, {Cause::Kind::signal, 9s, 41}, at_41}, limits).restart);
+  }
+}
+
+TEST_CASE("the user's policy for a kind ends the job or keeps it going", "[restart_policy]") {
+  RestartLimits limits{.max_restarts = 9};
+  limits.policies.chosen = {{Cause::Kind::peer_failure, FailurePolicy::give_up},
+                            {Cause::Kind::signal, FailurePolicy::give_up_if_repeated}};
+  const auto first = decide_restart({{Cause::Kind::peer_failure, 900s, 41}}, limits);
+  CHECK_FALSE(first.restart);
+  CHECK(first.why == "not restarted: the policy for peer_failure is give_up");
+  const FailedAttempt crash{.cause = Cause::Kind::signal, .lasted = 900s, .last_step = 7};
+  CHECK(decide_restart({crash}, limits).restart);
+  CHECK_FALSE(decide_restart({crash, crash}, limits).restart);
+  CHECK(decide_restart({{Cause::Kind::exit_status, 1s}}, limits).restart);
 }

@@ -47,3 +47,34 @@ TEST_CASE("an invalid answer is a one-line error", "[status]") {
     CHECK_THROWS_WITH(status_text(bad),
                       "cannot parse the leader's answer; use the same version of mgpu-run");
 }
+
+TEST_CASE("the progress of ranks is a table of its own", "[status]") {
+  auto with = answer();
+  const std::string ranks = "\"ranks\": [4]";
+  with.replace(with.find(ranks), ranks.size(),
+               ranks + R"(, "progress": [{"rank": 4, "step": 120, "phase": "training",)"
+                       R"( "busy_ms": 211.6, "skew": 1.417}, {"rank": 5, "phase": "loading"}])");
+  CHECK_THAT(status_text(answer()), !Contains("own work"));
+  const auto text = status_text(with);
+  CHECK_THAT(text, Contains("rank  step  phase     own work  skew"));
+  CHECK_THAT(text, Contains("4     120   training  212 ms    1.42"));
+  CHECK_THAT(text, Contains("5     -     loading   -         -"));
+}
+
+TEST_CASE("the memory of ranks and GPUs is shown below the table", "[status]") {
+  auto job = answer();
+  const std::string memory =
+      R"("memory": {"host": {"used": 31138512896, "total": 34359738368},
+      "ranks": [{"rank": 4, "bytes": 1073741824, "children_bytes": 0},
+                {"rank": 5, "bytes": 1073741824, "children_bytes": 2097152}],
+      "gpus": [{"gpu": 2, "used": 82678120448, "total": 85899345920, "utilization": 98,
+                "temperature": 61, "reduced_clock": ""},
+               {"gpu": 3, "used": 0, "total": 85899345920, "utilization": -1,
+                "temperature": -1, "reduced_clock": "heat"}]}, )";
+  job.insert(job.find("\"host\": \"b\""), memory);
+  const auto text = status_text(job);
+  CHECK_THAT(text, Contains("host memory: 29.0 of 32.0 GiB\n"));
+  CHECK_THAT(text, Contains("rank 4: 1.0 GiB\nrank 5: 1.0 GiB, its children 2.0 MiB\n"));
+  CHECK_THAT(text, Contains("GPU 2: 77.0 of 80.0 GiB, 98 % busy, 61 °C\n"));
+  CHECK_THAT(text, Contains("GPU 3: 0.0 of 80.0 GiB, reduced clock because of heat\n"));
+}

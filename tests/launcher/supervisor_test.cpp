@@ -53,6 +53,39 @@ TEST_CASE("the first failure stops the others and sets the exit status", "[super
   }
 }
 
+TEST_CASE("a hang kills the rank that caused it, and the others abort", "[supervisor]") {
+  Supervisor s(3);
+  s.start();
+  CHECK(s.handle(HangFound{1}) ==
+        Actions{AbortRank{0}, SignalRank{1, SIGKILL}, AbortRank{2}, StartGrace{true}});
+  CHECK(s.first_failed() == 1);
+  CHECK(s.first_status() == 137);
+  CHECK(s.handle(HangFound{0}).empty());
+
+  SECTION("the status stays that of the hang when another rank fails") {
+    s.handle(RankExited{0, kExitedWith7});
+    s.handle(RankExited{1, kKilled});
+    CHECK(s.handle(RankExited{2, kExitedWith7}) == Actions{Sweep{}});
+    s.handle(TreeEmpty{});
+    CHECK(s.handle(kNoMore) == Actions{Finish{137}});
+  }
+  SECTION("a restart follows") {
+    for (int rank = 0; rank < 3; ++rank) s.handle(RankExited{rank, kKilled});
+    s.handle(TreeEmpty{});
+    CHECK(s.handle(kAgain) == Actions{StartRanks{1}});
+  }
+}
+
+TEST_CASE("a hang is no failure once the ranks stop or the rank has exited", "[supervisor]") {
+  Supervisor s(2);
+  s.start();
+  s.handle(RankExited{1, kOk});
+  CHECK(s.handle(HangFound{1}).empty());
+  s.handle(StopRequested{SIGTERM});
+  CHECK(s.handle(HangFound{0}).empty());
+  CHECK(s.first_failed() == -1);
+}
+
 TEST_CASE("a rank killed by a signal gives 128 plus the signal", "[supervisor]") {
   Supervisor s(1);
   s.start();

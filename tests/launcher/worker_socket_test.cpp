@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 
 #include "tests/support/catch.hpp"
 
+using mgpu::launcher::CollectiveState;
 using mgpu::launcher::WorkerSocket;
 using mgpu::rendezvous::UniqueFd;
 
@@ -79,6 +81,35 @@ TEST_CASE("a rank that requests it receives an abort request", "[worker_socket]"
   CHECK(launcher.notes.empty());
 }
 
+TEST_CASE("steps and phases are heartbeats until the connection closes", "[worker_socket]") {
+  Launcher launcher;
+  std::vector<std::string> heard;
+  launcher.socket.on_heartbeat(
+      [&](const mgpu::launcher::Heartbeat& beat) {
+        heard.push_back(
+            fmt::format("{}: {} {}", beat.rank, beat.step.value_or(-1), beat.phase.value_or("-")));
+      },
+      [&](int rank) { heard.push_back(fmt::format("{} silent", rank)); });
+  {
+    Program listener(launcher.socket.address());
+    listener.send("{\"rank\": 5, \"aborts\": true}\n");
+    std::optional<Program> first(launcher.socket.address());
+    Program second(launcher.socket.address());
+    first->send("{\"rank\": 5, \"phase\": \"loading\"}\n{\"step\": 3}\n");
+    launcher.run();
+    second.send("{\"rank\": 5, \"step\": 4, \"phase\": \"checkpoint\"}\n");
+    launcher.run();
+    first.reset();
+    launcher.run();
+    CHECK(heard == std::vector<std::string>{"5: -1 loading", "5: 3 -", "5: 4 checkpoint"});
+    second.send("not JSON\n");
+    launcher.run();
+    CHECK(heard.back() == "5 silent");
+  }
+  launcher.run();
+  CHECK(heard.size() == 4);
+}
+
 TEST_CASE("a request just before the failure of a peer counts", "[worker_socket]") {
   Launcher launcher;
   Program five(launcher.socket.address());
@@ -106,6 +137,35 @@ TEST_CASE("connections are accepted again in the next attempt after descriptors 
   CHECK(launcher.socket.abort(5));
 }
 
+TEST_CASE("a rank that can tells in which collective operation it is", "[worker_socket]") {
+  Launcher launcher;
+  Program five(launcher.socket.address());
+  Program four(launcher.socket.address());
+  five.send("{\"rank\": 5, \"dumps\": true}\n");
+  four.send("{\"rank\": 4}\n");
+  launcher.run();
+  CHECK(launcher.socket.request_dumps());
+  CHECK(five.received() == "{\"dump\": true}\n");
+  CHECK(four.received().empty());
+  CHECK_FALSE(launcher.socket.collective_of(5));
+  five.send(R"({"rank": 5, "collective": {"name": "all-reduce", "sequence": 7, "elements": 64, )"
+            "\"waiting\": true}}\n");
+  launcher.run();
+  CHECK(launcher.socket.collective_of(5) ==
+        CollectiveState{.name = "all-reduce", .sequence = 7, .elements = 64, .waiting = true});
+  CHECK_FALSE(launcher.socket.collective_of(4));
+
+  SECTION("each request begins anew, and an answer without a collective is none") {
+    CHECK(launcher.socket.request_dumps());
+    CHECK_FALSE(launcher.socket.collective_of(5));
+    const auto none = GENERATE("null", "[]", "{}", "{\"name\": 1}");
+    five.send(fmt::format("{{\"rank\": 5, \"collective\": {}}}\n", none));
+    launcher.run();
+    CHECK_FALSE(launcher.socket.collective_of(5));
+    CHECK(launcher.notes.empty());
+  }
+}
+
 TEST_CASE("a line may arrive in pieces, and several at once", "[worker_socket]") {
   Launcher launcher;
   Program five(launcher.socket.address());
@@ -126,6 +186,17 @@ TEST_CASE("a sender that breaks the rules is no longer heard, and named once", "
       {"{\"rank\": 99999999999999999999}\n", "names a rank that is not on this node"},
       {"{\"rank\": \"5\"}\n", "names a rank that is not on this node"},
       {"{\"rank\": 5, \"aborts\": 1}\n", "has a value for \"aborts\" that is not true or false"},
+      {"{\"rank\": 5, \"dumps\": 1}\n", "has a value for \"dumps\" that is not true or false"},
+      {"{\"rank\": 5, \"step\": 1, \"busy_ms\": -1}\n",
+       "has a value for \"busy_ms\" that is not a number from 0 to 1e9"},
+      {"{\"rank\": 5, \"step\": 1, \"busy_ms\": 1e300}\n",
+       "has a value for \"busy_ms\" that is not a number from 0 to 1e9"},
+      {"{\"rank\": 5, \"phase\": 1}\n",
+       "has a value for \"phase\" that is not a word of at most 64 letters"},
+      {"{\"rank\": 5, \"phase\": \"two words\"}\n",
+       "has a value for \"phase\" that is not a word of at most 64 letters"},
+      {"{\"rank\": 5, \"phase\": \"" + std::string(65, 'a') + "\"}\n",
+       "has a value for \"phase\" that is not a word of at most 64 letters"},
       {"{\"rank\": 5, \"step\": -1}\n",
        "has a value for \"step\" that is not a whole number from 0 on"},
       {"{\"rank\": 5, \"step\": 1.5}\n",

@@ -269,7 +269,9 @@ class LostRanks(trainer.TrainerTest):
         self.assertEqual(run.status, 1, run.err)
         self.assertRegex(run.err, r"mgpu-train: rank 0: [a-z][a-z -]+ did not finish within 3 s; "
                                   "another rank is stuck, too slow, or has exited")
-        self.assertIn("first failure: rank 0", run.err)
+        self.assertIn("first failure: rank 1", run.err)
+        self.assertRegex(run.err, r"cause   hang: rank 1 was suspended by a signal or a debugger; rank "
+                                  r"0 gave up waiting: .* did not finish within 3 s")
         self.assertLess(time.monotonic() - begin, SOON * trainer.SLOWER, run.err)
         self.assert_all_gone(ranks)
 

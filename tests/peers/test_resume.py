@@ -1,8 +1,12 @@
 """Resuming: after the end, after SIGKILL, with damaged checkpoints, after SIGTERM."""
 
+import contextlib
+import json
 import os
+import pathlib
 import shutil
 import signal
+import time
 import unittest
 
 import trainer
@@ -128,6 +132,39 @@ class Resume(trainer.TrainerTest):
                 self.assertRegex(run.err, r"checkpoint-12 is skipped: \S+")
                 self.assert_went_on(run, 8)
                 self.assert_end_of(run, whole)
+
+    def test_a_checkpoint_that_rank_0_gives_up_is_not_a_missing_folder_of_another_rank(self):
+        """Rank 0 cannot write its file and removes the folder, but its message, and so its end,
+        waits for a full pipe. The other rank cannot write there any more and must not fail first."""
+        words = self.dir / "words"
+        os.mkfifo(words)
+        pipe = os.open(words, os.O_RDWR | os.O_NONBLOCK)
+        self.addCleanup(os.close, pipe)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(pipe, bytes(4096))
+        program = self.write("mgpu-train", '#!/bin/sh\n[ "$RANK" = 1 ] || '
+                             f"{{ ulimit -f 100; exec 2>'{words}'; }}\n"
+                             f"exec '{trainer.BIN / 'mgpu-train'}' \"$@\"\n", 0o755)
+        report = self.dir / "report.json"
+        recipe = self.recipe(max_steps=2, save_steps=1, output_dir=str(self.dir / "out"))
+        job = self.start("--nproc", 2, "--report", report, recipe,
+                         program=str(trainer.BIN / "mgpu-run"),
+                         env={"CUDA_VISIBLE_DEVICES": "", "MGPU_TRAIN": program})
+
+        def writing(pid):
+            return pathlib.Path(f"/proc/{pid}/syscall").read_text().startswith("1 0x2 ")
+        until(lambda: any(map(writing, children(job.pid))), trainer.LIMIT, "rank 0's last words")
+        time.sleep(1)  # that rank 1 does not fail needs time
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                os.read(pipe, 1 << 16)
+            if job.poll() is not None:
+                break
+            time.sleep(0.01)
+        self.assertEqual(job.returncode, 1)
+        attempt = json.loads(report.read_text())["attempts"][0]
+        self.assertEqual(attempt["first_failure"]["rank"], 0, attempt["cause"])
 
     def test_resume_from_checkpoint_accepts_a_path_or_no(self):
         whole = self.train_to(12, save_steps=4)
@@ -311,6 +348,22 @@ class Resume(trainer.TrainerTest):
         self.assertEqual(len(list(run.folder.glob("checkpoint-*/manifest.json"))), 1)
         self.assertEqual(run.status, 143, run.err)
         self.assertNotIn("status 128", run.err)
+
+    def test_the_rank_that_got_sigterm_is_the_first_to_exit(self):
+        """All ranks stop in the same step; which one was ended is known to that rank only."""
+        report = self.dir / "report.json"
+        for rank in (0, 1, 0, 1):
+            with self.subTest(rank=rank):
+                job = self.start_training(2, options=["--report", report], max_steps=100000,
+                                          **self.KEYS)
+                metrics = job.folder / "metrics.jsonl"
+                until(lambda: metrics.exists() and b'"train"' in metrics.read_bytes(),
+                      trainer.LIMIT, "a step")
+                ranks = [pid for pid in children(job.pid) if trainer.comm(pid) == "mgpu-train"]
+                os.kill(ranks[rank], signal.SIGTERM)
+                self.assertEqual(self.end(job).status, 143)
+                attempt = json.loads(report.read_text())["attempts"][0]
+                self.assertEqual(attempt["first_failure"]["pid"], ranks[rank])
 
     def test_sigusr1_saves_and_training_continues(self):
         job = self.start_training(2, max_steps=100000, **self.KEYS)

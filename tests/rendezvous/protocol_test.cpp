@@ -66,6 +66,8 @@ TEST_CASE("every message is encoded and decoded unchanged", "[protocol]") {
   CHECK(ended.rank == 5);
   CHECK(std::tuple(ended.round, ended.outcome, ended.when, ended.cause, ended.status, ended.lasted,
                    ended.details) == std::tuple(1, Outcome::failed, 2, "signal", 3, 4, "{}"));
+  const auto certain = through(NodeEnded{.certain = true, .text = "a module is missing"});
+  CHECK(std::tuple(certain.certain, certain.text) == std::tuple(true, "a module is missing"));
   const auto leave = through(Leave{15, "why"});
   CHECK(std::tuple(leave.signo, leave.why) == std::tuple(15, "why"));
   const auto pause = through(Pause{true, true, "host"});

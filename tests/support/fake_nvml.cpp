@@ -4,11 +4,18 @@
 //   FAKE_NVML_LINKS  "switch": 18 links from each GPU to a switch
 //                    "pairs": 4 links between GPU 0 and 1, 2 and 3, ...; others have no P2P
 //                    else: no links
+//   FAKE_NVML_STATE  a file with a line for each GPU whose state is not the usual one: its number,
+//                    the MiB in use, and "PID:MIB" for each process
 //   FAKE_NVML_FAULTS the problems of GPU 1, any of: ecc pending broken prohibited mig hot
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -45,6 +52,37 @@ bool has_fault(void* device, std::string_view fault) {
   return index_of(device) == 1 && text &&
          std::string_view(text).find(fault) != std::string_view::npos;
 }
+
+// What FAKE_NVML_STATE has about a device.
+struct State {
+  bool found = false;
+  unsigned long long used = 0;
+  std::vector<std::pair<unsigned, unsigned long long>> processes;
+};
+
+State state_of(void* device) {
+  State state;
+  const char* path = std::getenv("FAKE_NVML_STATE");
+  std::ifstream file(path ? path : "");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    int gpu = -1;
+    unsigned long long mib = 0;
+    if (!(words >> gpu >> mib) || gpu != index_of(device)) continue;
+    state.found = true;
+    state.used = mib << 20;
+    unsigned pid = 0;
+    for (char colon = 0; words >> pid >> colon >> mib;)
+      state.processes.emplace_back(pid, mib << 20);
+  }
+  return state;
+}
+
+struct ProcessInfo {
+  unsigned pid;
+  unsigned long long bytes;
+  unsigned gpu_instance, compute_instance;
+};
 
 bool are_pair(int a, int b) {
   return links() == "pairs" && a / 2 == b / 2;
@@ -137,7 +175,30 @@ int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* pci) {
 int nvmlDeviceGetMemoryInfo_v2(void* device, Memory2* memory) {
   if (memory->version != (sizeof(Memory2) | 2u << 24)) return kInvalid;
   memory->total = 80ull << 30;
-  memory->used = static_cast<unsigned long long>(index_of(device)) << 30;
+  const auto state = state_of(device);
+  memory->used = state.found ? state.used : static_cast<unsigned long long>(index_of(device)) << 30;
+  return kSuccess;
+}
+
+int nvmlDeviceGetUtilizationRates(void*, unsigned* percent) {
+  percent[0] = 98;
+  percent[1] = 40;
+  return kSuccess;
+}
+
+int nvmlDeviceGetTemperature(void*, unsigned sensor, unsigned* degrees) {
+  *degrees = 61;
+  return sensor == 0 ? kSuccess : kInvalid;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, ProcessInfo* found) {
+  constexpr int kTooSmall = 7;
+  const auto state = state_of(device);
+  const unsigned room = *count;
+  *count = static_cast<unsigned>(state.processes.size());
+  if (*count > room) return kTooSmall;
+  for (unsigned i = 0; i < *count; ++i)
+    found[i] = {state.processes[i].first, state.processes[i].second, 0, 0};
   return kSuccess;
 }
 

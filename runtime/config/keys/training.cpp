@@ -262,6 +262,15 @@ std::vector<KeySpec> memory_keys() {
                "weights; auto: 0 on one rank, else 1 or the first higher stage that fits",
        .initial = "auto",
        .value = "auto|0|1|2|3"},
+      {.name = "oom",
+       .aliases = {"on_out_of_memory"},
+       .field = choice(&C::oom,
+                       {{"shrink", OutOfMemory::shrink},
+                                  {"restart", OutOfMemory::restart},
+                                  {"fail", OutOfMemory::fail}}),
+       .help = "what to do when memory is not sufficient; shrink: computes the same steps in "
+               "smaller micro-batches, and restarts with settings that need less; restart: restarts "
+               "with the same settings; fail: does not train again. See [Out of memory](training.md#out-of-memory)"},
       {.name = "deepspeed",
        .aliases = {"deepspeed_config", "accelerate_config", "zero_optimization"},
        .help = "DeepSpeed JSON or accelerate YAML file, or its keys inline; see [DeepSpeed and "

@@ -1,5 +1,6 @@
 #include "runtime/config/planning/memory_advice.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <vector>
@@ -13,9 +14,13 @@ namespace mgpu::train {
 namespace {
 
 // Messages of LibTorch, CUDA and cuBLAS; mgpu-run detects the first four as well.
-constexpr std::array<std::string_view, 5> kSigns = {
-    "CUDA out of memory", "CUDA error: out of memory", "cudaErrorMemoryAllocation",
-    "CUBLAS_STATUS_ALLOC_FAILED", "DefaultCPUAllocator: can't allocate memory"};
+constexpr std::array<std::string_view, 7> kSigns = {"CUDA out of memory",
+                                                    "CUDA error: out of memory",
+                                                    "cudaErrorMemoryAllocation",
+                                                    "CUBLAS_STATUS_ALLOC_FAILED",
+                                                    "CUDNN_STATUS_ALLOC_FAILED",
+                                                    "CUDA driver error: out of memory",
+                                                    "DefaultCPUAllocator: can't allocate memory"};
 
 constexpr std::int64_t kShortest = 512;  // max_length that is not worth halving
 
@@ -96,6 +101,11 @@ std::vector<std::string> remedies(const TrainConfig& config, std::int64_t ranks)
 }
 
 }  // namespace
+
+bool reports_out_of_memory(std::string_view error) {
+  return std::any_of(kSigns.begin(), kSigns.end(),
+                     [&](std::string_view sign) { return error.find(sign) != error.npos; });
+}
 
 std::optional<std::string> out_of_memory_text(const std::string& error, const TrainConfig& config,
                                               std::int64_t ranks) {

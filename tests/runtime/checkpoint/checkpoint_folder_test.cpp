@@ -114,6 +114,35 @@ TEST_CASE("any flipped bit of a checkpoint is detected and the file is named", "
   }
 }
 
+TEST_CASE("a flipped bit in any block of a large file is detected", "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  CheckpointDraft draft(dir.root(), 8);
+  {
+    OutputFile file(draft.path() + "/large");  // of zeros, and one byte in a second block
+    file.write_at(kDigestBlock, bytes_of("x"));
+    file.commit();
+  }
+  const std::string path = draft.publish({}, {});
+  CHECK(verify(path, 4).files[0].digest.size() == 2 * 16);
+  flip_bit(path + "/large", GENERATE(values<std::size_t>({0, kDigestBlock - 1, kDigestBlock})));
+  CHECK_THROWS_WITH(verify(path, 4), Contains("/large has changed since it was saved (xxh64 of "
+                                              "bytes "));
+}
+
+TEST_CASE("a large file with one checksum, as in version 1, is verified", "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  const FileRecord record{"large", kDigestBlock + 1, "d24ec4f1a98c6e5b"};  // of other bytes
+  {
+    OutputFile file(dir.path("large"));
+    file.write_at(kDigestBlock, bytes_of("x"));
+    file.commit();
+  }
+  write_file(dir.path(kManifestName), manifest_text({.step = 1, .files = {record}}));
+  CHECK_THAT(read_file(dir.path(kManifestName), 1000), Contains("\"version\": 1"));
+  CHECK_THROWS_WITH(verify(dir.root(), 2),
+                    Contains("large has changed since it was saved (xxh64 is "));
+}
+
 TEST_CASE("a manifest with names outside the folder is rejected", "[checkpoint]") {
   const std::string name = GENERATE("../a", "/a", "", "a/../../b", "..", "a/", "./a");
   CAPTURE(name);

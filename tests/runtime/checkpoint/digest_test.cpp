@@ -62,6 +62,23 @@ TEST_CASE("the checksum does not depend on how the bytes are split", "[digest]")
   CHECK(digest.hex() == whole);
 }
 
+TEST_CASE("the digest of a file has the checksum of each of its blocks", "[digest]") {
+  const auto bytes = counted(GENERATE(0, 1, 99, 100, 101, 200, 250));
+  const auto piece = GENERATE(range<std::size_t>(1, 260, 37));
+  CAPTURE(bytes.size(), piece);
+  FileDigest digest(100);
+  for (std::size_t at = 0; at < bytes.size(); at += piece)
+    digest.update(std::span(bytes).subspan(at, std::min(piece, bytes.size() - at)));
+  std::string expected;
+  std::size_t at = 0;
+  do {
+    expected +=
+        digest_of(std::span(bytes).subspan(at, std::min<std::size_t>(100, bytes.size() - at)));
+    at += 100;
+  } while (at < bytes.size());
+  CHECK(digest.hex() == expected);
+}
+
 TEST_CASE("one flipped bit changes the checksum wherever it is", "[digest]") {
   auto bytes = counted(GENERATE(1, 7, 12, 31, 32, 77));
   const std::string before = digest_of(bytes);

@@ -34,3 +34,57 @@ TEST_CASE("a batch without sequences has no tokens", "[batch]") {
   CHECK(batch.starts == Numbers{0});
   CHECK(batch.target_tokens == 0);
 }
+
+TEST_CASE("the pieces of a batch contain each sequence once, in order", "[batch]") {
+  const std::vector<std::size_t> lengths =
+      GENERATE(std::vector<std::size_t>{5, 1, 7, 7, 2, 9, 1}, std::vector<std::size_t>{90, 1, 1, 1},
+               std::vector<std::size_t>{1, 1, 1, 90}, std::vector<std::size_t>{4});
+  const std::size_t pieces = GENERATE(1, 2, 4, 8);
+  BatchBuilder builder;
+  std::int32_t token = 0;
+  for (const auto length : lengths) {
+    Numbers tokens(length);
+    for (auto& t : tokens) t = ++token;
+    builder.add({tokens});
+    for (std::size_t i = 0; i + 1 < length; i += 2) builder.set_target(i, tokens[i + 1]);
+  }
+  const auto batch = builder.take();
+
+  Numbers tokens, positions, targets;
+  std::int64_t target_tokens = 0;
+  std::size_t sequences = 0;
+  for (std::size_t number = 0; number < pieces; ++number) {
+    const auto piece = piece_of(batch, number, pieces);
+    target_tokens += piece.target_tokens;
+    if (piece.tokens == Numbers{0}) {
+      CHECK(piece.starts == Numbers{0, 1});
+      CHECK(piece.targets == Numbers{kNoTarget});
+      continue;
+    }
+    sequences += piece.starts.size() - 1;
+    tokens.insert(tokens.end(), piece.tokens.begin(), piece.tokens.end());
+    positions.insert(positions.end(), piece.positions.begin(), piece.positions.end());
+    targets.insert(targets.end(), piece.targets.begin(), piece.targets.end());
+  }
+  CHECK(sequences == lengths.size());
+  CHECK(tokens == batch.tokens);
+  CHECK(positions == batch.positions);
+  CHECK(targets == batch.targets);
+  CHECK(target_tokens == batch.target_tokens);
+}
+
+TEST_CASE("a batch is divided where the tokens are halved, and a single sequence never",
+          "[batch]") {
+  BatchBuilder builder;
+  for (const int length : {2, 3, 4, 10}) {
+    const Numbers tokens(static_cast<std::size_t>(length), 7);
+    builder.add({tokens});
+  }
+  const auto batch = builder.take();
+  CHECK(piece_of(batch, 0, 2).starts == Numbers{0, 2, 5, 9});
+  CHECK(piece_of(batch, 1, 2).starts == Numbers{0, 10});
+  CHECK(piece_of(batch, 0, 4).starts == Numbers{0, 2, 5});
+  CHECK(piece_of(batch, 1, 4).starts == Numbers{0, 4});
+  CHECK(piece_of(batch, 2, 4).starts == Numbers{0, 10});
+  CHECK(piece_of(batch, 3, 4).tokens == Numbers{0});
+}

@@ -242,3 +242,35 @@ TEST_CASE("micro-batches without an advantage are skipped on request", "[dealer]
     CHECK(computed == (together ? 2 : 1));
   }
 }
+
+TEST_CASE("the pieces of a micro-batch have each completion in the loss once", "[dealer]") {
+  const std::size_t count = GENERATE(1, 2, 3, 5, 8);
+  const std::size_t pieces = GENERATE(1, 2, 4, 8);
+  CAPTURE(count, pieces);
+  const auto generation = generation_of(0, kEvery);
+  MicroBatch whole{.number = 3, .entries = {}, .denominators = {}};
+  for (std::size_t i = 0; i < count; ++i)
+    whole.entries.push_back({&generation.completions[i], i != 1});
+  std::vector<const ScoredCompletion*> expected, found;
+  for (const auto& entry : whole.entries)
+    if (entry.in_loss) expected.push_back(entry.completion);
+  std::set<std::size_t> numbers;
+  for (std::size_t number = 0; number < pieces; ++number) {
+    const auto piece = piece_of(whole, number, pieces);
+    REQUIRE_FALSE(piece.entries.empty());
+    CHECK(piece.entries.size() <= (count + pieces - 1) / pieces);
+    numbers.insert(piece.number);
+    for (const auto& entry : piece.entries)
+      if (entry.in_loss) found.push_back(entry.completion);
+  }
+  CHECK(found == expected);
+  CHECK(numbers.size() == pieces);
+}
+
+TEST_CASE("a skipped micro-batch has skipped pieces", "[dealer]") {
+  const MicroBatch skipped{.number = 0, .entries = {}, .denominators = {}, .skipped = true};
+  for (const std::size_t number : {0, 1}) {
+    CHECK(piece_of(skipped, number, 2).skipped);
+    CHECK(piece_of(skipped, number, 2).entries.empty());
+  }
+}

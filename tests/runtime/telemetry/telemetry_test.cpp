@@ -36,6 +36,24 @@ struct TelemetryFixture {
 
 }  // namespace
 
+TEST_CASE("the time until the first step is shown with the parts that took long", "[telemetry]") {
+  TelemetryFixture fixture;
+  {
+    Telemetry telemetry(fixture.options());
+    telemetry.start(5, {.seconds = 5.94,
+                        .parts = {{"libraries", 0, 0.4}, {"recipe", 0.4, 0.44}, {"data", 0.5, 2}}});
+  }
+  CHECK(fixture.shown() == "first step done 5.9 s after the start: libraries 0.4 s, data 1.5 s\n");
+  const auto lines = json_lines(fixture.file("metrics.jsonl"));
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0]["event"] == "start");
+  CHECK(lines[0]["step"] == 5);
+  CHECK(lines[0]["seconds"] == 5.94);
+  CHECK(lines[0]["parts"].size() == 3);
+  CHECK(lines[0]["parts"][1]["name"] == "recipe");
+  CHECK(lines[0]["parts"][1]["begin"] == 0.4);
+}
+
 TEST_CASE("a run prints plain lines to a file and writes its result files at the end",
           "[telemetry]") {
   TelemetryFixture fixture;

@@ -11,11 +11,11 @@
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include <fmt/format.h>
 
 #include "rendezvous/base/unique_fd.hpp"
+#include "runtime/comm/collective_log.hpp"
 #include "tests/support/catch.hpp"
 
 using mgpu::rendezvous::Contract;
@@ -43,15 +43,23 @@ class Launcher {
     Contract contract;
     contract.rank = 3;
     contract.worker_socket = address();
-    mgpu::train::obey_abort_orders(contract);
+    mgpu::train::obey_launcher(contract);
     ::alarm(60);
     while (true) ::pause();
   }
   std::string hello() {
     connection_ = UniqueFd(::accept(listener_.get(), nullptr, nullptr));
+    return answer();
+  }
+  std::string answer() {
     char bytes[256];
     const auto got = ::recv(connection_.get(), bytes, sizeof bytes, 0);
     return {bytes, got > 0 ? static_cast<std::size_t>(got) : 0};
+  }
+  std::string line() {
+    std::string line;
+    for (char c = 0; c != '\n' && ::recv(connection_.get(), &c, 1, 0) == 1;) line += c;
+    return line;
   }
   void send(std::string_view text) {
     REQUIRE(::send(connection_.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
@@ -69,7 +77,7 @@ class Launcher {
 TEST_CASE("a rank ends at once when its launcher says that a peer has failed", "[launcher_link]") {
   Launcher launcher;
   const pid_t rank = launcher.start_rank();
-  CHECK(launcher.hello() == "{\"rank\": 3, \"aborts\": true}\n");
+  CHECK(launcher.hello() == "{\"rank\": 3, \"aborts\": true, \"dumps\": true}\n");
   SECTION("whole") {
     launcher.send("{\"abort\": true}\n");
   }
@@ -81,6 +89,28 @@ TEST_CASE("a rank ends at once when its launcher says that a peer has failed", "
   CHECK(::waitpid(rank, &status, 0) == rank);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 128 + SIGTERM);
+}
+
+TEST_CASE("a rank tells its launcher in which collective it is", "[launcher_link]") {
+  auto& collectives = mgpu::comm::collectives();
+  collectives.finished(collectives.started("barrier", 1));
+  Launcher launcher;
+  std::string expected = R"({"collective":{"elements":1,"name":"barrier","sequence":)";
+  std::string end = R"(,"waiting":false},"rank":3})";
+  auto sequence = collectives.current()->sequence;
+  SECTION("that has finished") {}
+  SECTION("that has not finished") {
+    sequence = collectives.started("all-reduce of gradients", 64);
+    expected = R"({"collective":{"elements":64,"name":"all-reduce of gradients","sequence":)";
+    end = R"(,"waiting":true},"rank":3})";
+  }
+  const pid_t rank = launcher.start_rank();
+  launcher.hello();
+  launcher.send("{\"dump\": true}\n");
+  CHECK(launcher.answer() == fmt::format("{}{}{}\n", expected, sequence, end));
+  collectives.finished(sequence);
+  ::kill(rank, SIGKILL);
+  ::waitpid(rank, nullptr, 0);
 }
 
 TEST_CASE("a rank outlives its connection to the launcher", "[launcher_link]") {
@@ -101,21 +131,61 @@ TEST_CASE("the launcher learns the steps of a rank", "[launcher_link]") {
   contract.rank = 3;
   contract.worker_socket = launcher.address();
   mgpu::train::StepReports reports(contract);
-  reports.report(7);
-  for (int step = 8; step < 100; ++step) reports.report(step);
-  CHECK(launcher.hello() == "{\"rank\": 3, \"step\": 7}\n");
+  const auto first = launcher.hello();
+  CHECK(first.starts_with("{\"rank\": 3, "));
+  for (int step = 7; step < 100; ++step) reports.report(step, 0);
+  // The newest one arrives although no other follows, in few lines.
+  std::string last;
+  int lines = 0;
+  while (last.find("\"step\": 99") == std::string::npos && ++lines < 4) last = launcher.line();
+  CHECK(lines < 4);
   SECTION("and a launcher that is gone does not matter") {
     launcher.close();
-    std::this_thread::sleep_for(std::chrono::milliseconds(501));
-    CHECK_NOTHROW(reports.report(100));
-    CHECK_NOTHROW(reports.report(101));
+    CHECK_NOTHROW(reports.report(100, 0));
+    CHECK_NOTHROW(reports.report(101, 0));
   }
+}
+
+TEST_CASE("the launcher learns the phases of a rank and how long it was busy", "[launcher_link]") {
+  using mgpu::train::StepReports;
+  Launcher launcher;
+  Contract contract;
+  contract.rank = 3;
+  contract.worker_socket = launcher.address();
+  StepReports reports(contract);
+  CHECK(launcher.hello() == "{\"rank\": 3, \"phase\": \"loading\"}\n");
+  reports.report(7, 0);
+  CHECK(launcher.line() == "{\"rank\": 3, \"step\": 7}\n");
+  {
+    const StepReports::Phase evaluation(reports, "evaluation");
+    {
+      const StepReports::Phase checkpoint(reports, "checkpoint");
+      CHECK(launcher.line() == "{\"rank\": 3, \"step\": 7, \"phase\": \"checkpoint\"}\n");
+    }
+    CHECK(launcher.line() == "{\"rank\": 3, \"step\": 7, \"phase\": \"evaluation\"}\n");
+  }
+  CHECK(launcher.line() == "{\"rank\": 3, \"step\": 7}\n");
+  reports.report(8, 0);  // the phases were between these steps
+  reports.report(9, 1000);
+  CHECK(launcher.line() == "{\"rank\": 3, \"step\": 9, \"busy_ms\": 0.000}\n");
+}
+
+TEST_CASE("a socket that nobody reads costs a rank nothing", "[launcher_link]") {
+  Launcher launcher;
+  Contract contract;
+  contract.worker_socket = launcher.address();
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    mgpu::train::StepReports reports(contract);
+    for (int step = 0; step < 1000; ++step) reports.report(step, 0);
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
 }
 
 TEST_CASE("without a launcher nothing is obeyed", "[launcher_link]") {
   Contract contract;
   contract.worker_socket = GENERATE("", "nonsense", "@nobody-listens-here");
-  CHECK_NOTHROW(mgpu::train::obey_abort_orders(contract));
+  CHECK_NOTHROW(mgpu::train::obey_launcher(contract));
   contract.worker_socket = "@" + std::string(500, 'x');
-  CHECK_NOTHROW(mgpu::train::obey_abort_orders(contract));
+  CHECK_NOTHROW(mgpu::train::obey_launcher(contract));
 }

@@ -23,6 +23,7 @@ Progress some_progress() {
           .tokens = 4096,
           .updates = 7,
           .loss_scale = LossScaleState{.scale = 1024, .clean_steps = 3, .hysteresis_left = 2},
+          .oom = OomState{.remedies = 2, .pieces = 4, .oom_count = 1, .job = "c0"},
           .best_metric = 1.25,
           .best_step = 4,
           .log_history = Json::parse(R"([{"step": 1, "loss": 2.5}])"),
@@ -54,6 +55,7 @@ TEST_CASE("a written progress is read back as the same", "[progress]") {
   progress.best_metric.reset();
   progress.best_step.reset();
   progress.loss_scale.reset();
+  progress.oom.reset();
   progress.task_state = nullptr;
   progress.fingerprint.clear();
   CHECK(parse_progress(progress_text(progress), "f") == progress);
@@ -69,6 +71,9 @@ TEST_CASE("a trainer_state.json that cannot be continued is refused with the key
        {"loss_scale", 8, "f: loss_scale must be an object"},
        {"loss_scale", {{"scale", -1}}, "f: loss_scale: scale must be a number above 0"},
        {"loss_scale", {{"scale", 8}}, "f: loss_scale: clean_steps is missing"},
+       {"oom", 8, "f: oom must be an object"},
+       {"oom", {{"remedies", -1}}, "f: oom: remedies must be a whole number from 0 to 1048576"},
+       {"oom", {{"remedies", 1}, {"pieces", 3}}, "f: oom: pieces must be a power of two"},
        {"best_metric", "x", "f: best_metric must be a number"},
        {"log_history", 1, "f: log_history must be a list"}}));
   CAPTURE(key);

@@ -1,0 +1,44 @@
+#include "launcher/event_loop/hang_collector.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace mgpu::launcher {
+namespace {
+
+constexpr std::chrono::milliseconds kAnswers{300};
+
+}  // namespace
+
+HangCollector::HangCollector(boost::asio::io_context& io, WorkerSocket& workers,
+                             const Inherited& inherited)
+    : workers_(workers), inherited_(inherited), answers_(io), thread_(io) {}
+
+void HangCollector::collect(HangScene scene, std::function<void(HangFindings)> done) {
+  if (!workers_.request_dumps()) return look(std::move(scene), std::move(done));
+  answers_.start(kAnswers, [this, scene = std::move(scene), done = std::move(done)]() mutable {
+    workers_.take_waiting();
+    look(std::move(scene), std::move(done));
+  });
+}
+
+void HangCollector::look(HangScene scene, std::function<void(HangFindings)> done) {
+  for (auto& rank : scene.ranks) rank.collective = workers_.collective_of(rank.rank);
+  thread_.ask([scene = std::move(scene),
+               inherited = inherited_] { return collect_evidence(scene, inherited); },
+              std::move(done));
+}
+
+Hang with_findings(Hang hang, const HangFindings& findings, const std::vector<int>& running) {
+  using Evidence = Hang::Evidence;
+  hang.evidence = findings.folder;
+  const auto& [odd, reason] = findings.odd;
+  const bool other = odd && std::ranges::find(hang.like, *odd) == hang.like.end();
+  if (other) hang.why = Evidence::none;  // what was reported does not explain it
+  const bool explained = hang.why == Evidence::suspended || (!odd && hang.why != Evidence::none);
+  if (!explained) hang.reason = reason;
+  if (odd && std::ranges::find(running, *odd) != running.end()) hang.rank = *odd;
+  return hang;
+}
+
+}  // namespace mgpu::launcher

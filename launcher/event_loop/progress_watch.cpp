@@ -1,0 +1,112 @@
+#include "launcher/event_loop/progress_watch.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace mgpu::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr std::chrono::milliseconds kShortest = 50ms, kLongest = 5s;
+
+}  // namespace
+
+ProgressWatch::ProgressWatch(boost::asio::io_context& io,
+                             std::optional<std::chrono::milliseconds> limit, Callbacks callbacks)
+    : limit_(limit),
+      callbacks_(std::move(callbacks)),
+      watch_(limit),
+      look_(io),
+      evidence_(io),
+      read_(std::chrono::steady_clock::now()) {}
+
+void ProgressWatch::begin_attempt(bool elsewhere) {
+  watch_.begin_attempt(elsewhere);
+  times_.begin_attempt();
+  hang_.reset();
+  pending_ = false;
+  ++collecting_;
+  evidence_.cancel();
+}
+
+void ProgressWatch::record(const Heartbeat& heartbeat) {
+  watch_.record(heartbeat, now());
+  if (const auto straggler = times_.record(heartbeat)) callbacks_.straggler(*straggler);
+  schedule();
+}
+
+void ProgressWatch::forget(int rank) {
+  watch_.forget(rank);
+  times_.forget(rank);
+}
+
+void ProgressWatch::pause() {
+  now();
+  paused_ = true;
+  look_.pause();
+  evidence_.pause();
+}
+
+void ProgressWatch::resume() {
+  read_ = std::chrono::steady_clock::now();
+  paused_ = false;
+  look_.resume();
+  evidence_.resume();
+}
+
+// Much more time than between two looks has passed only if this process did not run. Then the ranks
+// may not have run either (a frozen container, a machine that swaps): that time does not count. Nor
+// does time in which ranks wait until somebody reads their output.
+ProgressWatch::Time ProgressWatch::now() {
+  const auto time = std::chrono::steady_clock::now();
+  const auto passed = std::chrono::duration_cast<Time>(time - read_);
+  read_ += passed;
+  if (!paused_ && !callbacks_.held_up())
+    now_ += scheduled_ ? std::min(passed, 2 * interval() + kShortest) : passed;
+  return now_;
+}
+
+ProgressWatch::Time ProgressWatch::interval() const {
+  return limit_ && *limit_ > Time(0) ? std::clamp<Time>(*limit_ / 8, kShortest, kLongest)
+                                     : kLongest;
+}
+
+void ProgressWatch::schedule() {
+  if (!watch_.reported() || std::exchange(scheduled_, true)) return;
+  look_.start(interval(), [this] { look(); });
+}
+
+void ProgressWatch::look() {
+  const Time time = now();
+  scheduled_ = false;
+  if (!callbacks_.running()) return;  // the next attempt's first heartbeat schedules again
+  schedule();
+  callbacks_.looked();
+  if (pending_ || hang_ || !watch_.overdue(time)) return;
+  callbacks_.read_waiting();
+  const auto hang = watch_.find(time, callbacks_.suspended());
+  if (!hang) return;
+  pending_ = true;
+  callbacks_.note(cause_of(*hang).text);
+  const int looked = ++collecting_;
+  evidence_.start(kEvidenceTime, [this, looked, found = *hang] { judge(looked, found); });
+  callbacks_.collect_evidence(*hang, [this, looked](const Hang& found) { judge(looked, found); });
+}
+
+void ProgressWatch::judge(int looked, const Hang& hang) {
+  if (looked != collecting_) return;
+  ++collecting_;
+  evidence_.cancel();
+  pending_ = false;
+  if (!callbacks_.running()) return;
+  callbacks_.read_waiting();
+  if (!watch_.overdue(now()))
+    return callbacks_.note("ranks make progress again; the job continues");
+  hang_ = hang;
+  callbacks_.hung(hang);
+  if (callbacks_.running()) hang_.reset();  // the rank has exited meanwhile; look again
+}
+
+}  // namespace mgpu::launcher

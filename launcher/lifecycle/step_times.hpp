@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/lifecycle/hang_watch.hpp"
+
+namespace mgpu::launcher {
+
+// A rank whose own work takes longer than that of the others, so that they wait for it.
+struct Straggler {
+  int rank = 0;
+  double busy_ms = 0, others_ms = 0;  // per step; of the others the median
+
+  friend bool operator==(const Straggler&, const Straggler&) = default;
+};
+
+// The line for the user; `host` is where the rank runs.
+std::string straggler_line(const Straggler& straggler, std::string_view host);
+
+// How far a rank is.
+struct RankProgress {
+  int rank = 0;
+  std::int64_t step = -1;  // -1: none reported
+  std::string phase;
+  std::optional<double> busy_ms = {};  // its own work per step, without waiting
+  std::optional<double> skew = {};     // busy_ms as a multiple of the median of the other ranks
+
+  friend bool operator==(const RankProgress&, const RankProgress&) = default;
+};
+
+// Compares the times that ranks need for their own work, smoothed over their reports. It reads no
+// clock.
+class StepTimes {
+ public:
+  void begin_attempt() { ranks_.clear(); }
+  // A straggler is returned once per attempt, when it has been slower by a quarter or more in 20
+  // reports in a row.
+  std::optional<Straggler> record(const Heartbeat& heartbeat);
+  void forget(int rank) { ranks_.erase(rank); }
+
+  std::vector<RankProgress> progress() const;  // by rank
+
+ private:
+  struct Rank {
+    std::int64_t step = -1;
+    std::string phase = kTrainingPhase;
+    double busy_ms = 0;  // smoothed
+    int reports = 0;     // with a time
+    int slow = 0;        // of these, the last ones in a row in which it was slower
+    bool named = false;
+  };
+
+  // Nothing if too little is known.
+  std::optional<double> median_without(int rank) const;
+
+  std::map<int, Rank> ranks_;
+};
+
+}  // namespace mgpu::launcher

@@ -1,0 +1,111 @@
+#include "launcher/memory/sampler.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "launcher/lifecycle/memory_text.hpp"
+#include "launcher/ranks/memory_cgroup.hpp"
+
+namespace mgpu::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+// No program is known to fill memory faster.
+constexpr std::uint64_t kBytesPerMillisecond = 4ull << 20;
+constexpr milliseconds kShortest{100}, kLongest{10'000};
+constexpr int kSlowSamples = 2;  // before a slow clock is reported
+
+milliseconds time_to_fill(std::uint64_t bytes) {
+  const auto needed = std::min<std::uint64_t>(bytes / kBytesPerMillisecond, 3'600'000);
+  return std::clamp(milliseconds(needed), kShortest, kLongest);
+}
+
+}  // namespace
+
+MemorySample MemorySampler::take(const SampleRequest& request) {
+  if (attempt_ != request.attempt) {
+    attempt_ = request.attempt;
+    rank_histories_.assign(request.ranks.size(), {});
+    for (auto& [gpu, history] : gpu_histories_) history.trend.clear();
+  }
+  MemorySample sample;
+  sample.next = kLongest;
+  sample_ranks(request, sample);
+  if (!request.whole) return sample;
+  sample_host(request, sample);
+  sample_gpus(request, sample);
+  return sample;
+}
+
+std::uint64_t MemorySampler::held_by(const SampleRequest& request, std::size_t local_rank,
+                                     const RankMemory& memory) {
+  const auto& rank = request.ranks[local_rank];
+  if (const auto cgroup = MemoryCgroup::in(rank.cgroup)) return cgroup->held();
+  return rank_histories_[local_rank].held.update(memory, request.limit,
+                                                 [&] { return exact_bytes(rank.pid, memory); });
+}
+
+void MemorySampler::sample_ranks(const SampleRequest& request, MemorySample& sample) {
+  for (std::size_t i = 0; i < request.ranks.size(); ++i) {
+    const auto& rank = request.ranks[i];
+    sample.ranks.push_back(rank.pid != 0 ? memory_of(rank.pid) : RankMemory{});
+    const auto& memory = sample.ranks.back();
+    auto& trend = rank_histories_[i].trend;
+    const auto held = memory.own == 0 || request.limit == 0 ? 0 : held_by(request, i, memory);
+    if (held != 0) {
+      if (const auto warning = trend.add({request.time, held, request.limit}))
+        sample.warnings.push_back(fmt::format("rank {} holds {}", rank.rank, warning->text()));
+      if (!request.kernel_limits) {
+        if (held > request.limit) sample.over_limit[static_cast<int>(i)] = held;
+        sample.next =
+            std::min(sample.next, time_to_fill(request.limit > held ? request.limit - held : 0));
+      }
+    }
+    sample.bytes_per_minute.push_back(trend.bytes_per_minute());
+  }
+}
+
+// The smaller of the machine's memory and of the limit of the cgroup that all ranks share.
+void MemorySampler::sample_host(const SampleRequest& request, MemorySample& sample) {
+  sample.host = host_memory();
+  std::string what = "host memory";
+  const auto own = MemoryCgroup::in(request.cgroup);
+  if (const auto cgroup = own ? own->with_smallest_limit() : std::nullopt)
+    if (const auto limit = cgroup->limit(); limit != 0 && limit < sample.host.total) {
+      sample.host = {.used = cgroup->held(), .total = limit};
+      what = fmt::format("memory of cgroup {}", cgroup->folder());
+    }
+  const auto warning = host_trend_.add({request.time, sample.host.used, sample.host.total});
+  if (!warning) return;
+  std::string most;
+  const auto largest = std::ranges::max_element(sample.ranks, {}, &RankMemory::total);
+  if (largest != sample.ranks.end() && largest->total() != 0)
+    most = fmt::format("; rank {} holds {} and its children {}",
+                       request.ranks[static_cast<std::size_t>(largest - sample.ranks.begin())].rank,
+                       size_text(largest->own), size_text(largest->children_bytes));
+  sample.warnings.push_back(fmt::format("{}: {}{}", what, warning->text(), most));
+}
+
+void MemorySampler::sample_gpus(const SampleRequest& request, MemorySample& sample) {
+  sample.gpus = gpus_.read();
+  for (const auto& reading : sample.gpus) {
+    auto& history = gpu_histories_[reading.gpu];
+    const auto& memory = reading.memory;
+    if (const auto warning = history.trend.add({request.time, memory.used, memory.total})) {
+      const auto holders = holders_text(gpus_.holders(reading.gpu));
+      sample.warnings.push_back(fmt::format("GPU {}: {}{}{}", reading.gpu, warning->text(),
+                                            holders.empty() ? "" : "; ", holders));
+    }
+    const auto reason = slowdown_text(reading.activity.slowdown);
+    history.slow_samples = reason.empty() ? 0 : history.slow_samples + 1;
+    if (history.slow_samples >= kSlowSamples && !std::exchange(history.slowdown_reported, true))
+      sample.warnings.push_back(fmt::format("GPU {} ({} °C) runs at a reduced clock because of {}",
+                                            reading.gpu, reading.activity.temperature, reason));
+  }
+}
+
+}  // namespace mgpu::launcher

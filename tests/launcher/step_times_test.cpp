@@ -1,0 +1,74 @@
+#include "launcher/lifecycle/step_times.hpp"
+
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::launcher;
+
+namespace {
+
+// Reports one interval of four ranks; returns the stragglers that this names.
+std::vector<Straggler> interval(StepTimes& times, std::int64_t step, double slow_ms, int slow = 2) {
+  std::vector<Straggler> named;
+  for (int rank = 0; rank < 4; ++rank)
+    if (const auto found = times.record(
+            {.rank = rank, .step = step, .phase = {}, .busy_ms = rank == slow ? slow_ms : 100.0}))
+      named.push_back(*found);
+  return named;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that is slower for long is named once, with its cost", "[stragglers]") {
+  StepTimes times;
+  std::vector<Straggler> named;
+  for (int step = 1; step <= 100; ++step)
+    for (const auto& straggler : interval(times, step, 150)) named.push_back(straggler);
+  REQUIRE(named.size() == 1);
+  CHECK(named.front() == Straggler{2, 150, 100});
+  CHECK(straggler_line(named.front(), "host7") ==
+        "rank 2 on host7 is a straggler: its own work takes 150 ms per step, that of the other "
+        "ranks 100 ms (1.50 times as long), so that they wait up to 50 ms in every step");
+
+  SECTION("again in the next attempt") {
+    times.begin_attempt();
+    for (int step = 1; step <= 100; ++step)
+      for (const auto& straggler : interval(times, step, 150)) named.push_back(straggler);
+    CHECK(named.size() == 2);
+  }
+}
+
+TEST_CASE("a rank that is slow for a short time or by little is not named", "[stragglers]") {
+  StepTimes times;
+  for (int step = 1; step <= 200; ++step) {
+    CHECK(interval(times, step, step % 20 < 5 ? 150 : 100).empty());
+    CHECK(interval(times, step, 120, 1).empty());
+  }
+}
+
+TEST_CASE("differences of less than a millisecond are noise", "[stragglers]") {
+  StepTimes times;
+  for (int step = 1; step <= 100; ++step)
+    for (int rank = 0; rank < 2; ++rank)
+      CHECK_FALSE(times.record(
+          {.rank = rank, .step = step, .phase = {}, .busy_ms = rank == 0 ? 1.0 : 1.9}));
+}
+
+TEST_CASE("the progress of every rank has its step, phase and skew", "[stragglers]") {
+  StepTimes times;
+  times.record({.rank = 5, .step = {}, .phase = "loading"});
+  CHECK(times.progress() == std::vector<RankProgress>{{5, -1, "loading"}});
+  for (int step = 1; step <= 10; ++step) interval(times, step, 150);
+  times.forget(5);
+  times.record({.rank = 0, .step = {}, .phase = "checkpoint"});
+  const auto progress = times.progress();
+  REQUIRE(progress.size() == 4);
+  CHECK(progress[0] == RankProgress{0, 10, "checkpoint", 100.0, 1.0});
+  CHECK(progress[2] == RankProgress{2, 10, "training", 150.0, 1.5});
+}
+
+TEST_CASE("one rank alone has no skew", "[stragglers]") {
+  StepTimes times;
+  for (int step = 1; step <= 50; ++step)
+    CHECK_FALSE(times.record({.rank = 0, .step = step, .phase = {}, .busy_ms = 7.0}));
+  CHECK_FALSE(times.progress().front().skew);
+}
