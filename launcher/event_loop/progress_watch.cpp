@@ -84,7 +84,7 @@ void ProgressWatch::look() {
   if (!callbacks_.running()) return;  // the next attempt's first heartbeat schedules again
   schedule();
   callbacks_.looked();
-  if (pending_ || hang_ || !watch_.overdue(time)) return;
+  if (pending_ || hang_ || (!watch_.overdue(time) && !watch_.overdue(time, true))) return;
   callbacks_.read_waiting();
   const auto hang = watch_.find(time, callbacks_.suspended());
   if (!hang) return;
@@ -102,7 +102,7 @@ void ProgressWatch::judge(int looked, const Hang& hang) {
   pending_ = false;
   if (!callbacks_.running()) return;
   callbacks_.read_waiting();
-  if (!watch_.overdue(now()))
+  if (!watch_.overdue(now(), !callbacks_.suspended().empty()))
     return callbacks_.note("ranks make progress again; the job continues");
   hang_ = hang;
   callbacks_.hung(hang);

@@ -75,10 +75,11 @@ class HangWatch {
 
   bool reported() const { return !ranks_.empty(); }
   bool watching() const { return fixed_ != Time(0) && !ranks_.empty(); }
-  // For the slowest of the ranks; nothing: no limit.
-  std::optional<Time> limit() const;
+  // For the slowest of the ranks; nothing: no limit. If one of them is suspended, no rank gets more
+  // time than for a step: the others wait for it.
+  std::optional<Time> limit(bool suspended = false) const;
   // Whether no rank has made progress for the limit. Then find() has the answer, or soon will.
-  bool overdue(Time now) const;
+  bool overdue(Time now, bool suspended = false) const;
   // `suspended`: the ranks that a signal or a debugger has suspended.
   std::optional<Hang> find(Time now, const std::vector<int>& suspended) const;
 
@@ -96,6 +97,7 @@ class HangWatch {
 
   void learn(const Rank& rank, Time duration);
   std::optional<Time> limit_of(const Rank& rank) const;
+  std::optional<Time> limit_of_a_step() const;
   bool in_first_steps(const Rank& rank) const;
   void find_odd_rank(const std::vector<int>& suspended, Hang& hang) const;
 

@@ -192,6 +192,30 @@ TEST_CASE("ranks that exited or stopped reporting are not watched", "[hangs]") {
   CHECK_FALSE(job.after(1000h));
 }
 
+TEST_CASE("a suspended rank gets no more time in a checkpoint than in a step", "[hangs]") {
+  SECTION("with a fixed limit") {
+    Job job(10s);
+    job.steps(1);
+    CHECK_FALSE(job.after(9999ms, {1}));
+    CHECK(job.after(10s, {1}));
+    job.steps(4);
+    job.phase("checkpoint");
+    CHECK_FALSE(job.after(99s));
+    const auto hang = job.after(10s, {1});
+    REQUIRE(hang);
+    CHECK(hang->rank == 1);
+    CHECK(hang->limit == 10s);
+  }
+  SECTION("with a learned limit") {
+    Job job(std::nullopt);
+    job.steps(20);
+    job.phase("checkpoint");
+    CHECK_FALSE(job.after(24h));
+    CHECK_FALSE(job.after(5min - 1s, {1}));
+    CHECK(job.after(5min, {1}));
+  }
+}
+
 TEST_CASE("a launcher without a suspect waits for the others", "[hangs]") {
   Job job(10s);
   job.watch.begin_attempt(true);
