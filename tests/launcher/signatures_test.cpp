@@ -64,6 +64,7 @@ TEST_CASE("real exceptions have the kind of their cause", "[signatures]") {
       {"OSError: [Errno 28] No space left on device", Kind::disk_full},
       {"OSError: [Errno 122] Disk quota exceeded: '/home/u/checkpoint-100'", Kind::disk_full},
       {"OSError: 1000000 requested and 131056 written", Kind::disk_full},
+      {"RuntimeError: basic_ios::clear: iostream error", Kind::disk_full},  // torch.save
       {"RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534",
        Kind::disk_full},
       {"safetensors._safetensors_rust.SafetensorError: Error while serializing: I/O error: No "
