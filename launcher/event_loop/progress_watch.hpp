@@ -71,7 +71,7 @@ class ProgressWatch {
   Time interval() const;
   void schedule();
   void look();
-  void judge(int looked, const Hang& hang);
+  void conclude(int collection, const Hang& hang);
 
   std::optional<Time> limit_;
   Callbacks callbacks_;

@@ -58,7 +58,7 @@ void MemorySampler::sample_ranks(const SampleRequest& request, MemorySample& sam
     const auto held = memory.own == 0 || request.limit == 0 ? 0 : held_by(request, i, memory);
     if (held != 0) {
       if (const auto warning = trend.add({request.time, held, request.limit}))
-        sample.warnings.push_back(fmt::format("rank {} holds {}", rank.rank, warning->text()));
+        sample.warnings.push_back(fmt::format("rank {} uses {}", rank.rank, warning->text()));
       if (!request.kernel_limits) {
         if (held > request.limit) sample.over_limit[static_cast<int>(i)] = held;
         sample.next =
@@ -84,7 +84,7 @@ void MemorySampler::sample_host(const SampleRequest& request, MemorySample& samp
   std::string most;
   const auto largest = std::ranges::max_element(sample.ranks, {}, &RankMemory::total);
   if (largest != sample.ranks.end() && largest->total() != 0)
-    most = fmt::format("; rank {} holds {} and its children {}",
+    most = fmt::format("; rank {} uses {} and its children {}",
                        request.ranks[static_cast<std::size_t>(largest - sample.ranks.begin())].rank,
                        size_text(largest->own), size_text(largest->children_bytes));
   sample.warnings.push_back(fmt::format("{}: {}{}", what, warning->text(), most));

@@ -38,11 +38,11 @@ struct MemorySample {
   std::vector<GpuReading> gpus;
   HostMemory host;
   std::vector<std::string> warnings;        // lines for the user
-  std::map<int, std::uint64_t> over_limit;  // local ranks, and what they hold
+  std::map<int, std::uint64_t> over_limit;  // local ranks, and what they use
   std::chrono::milliseconds next{0};        // when a rank may reach its limit at the earliest
 };
 
-// Takes samples, keeps their history, and finds what to warn of. It may block, so it is for a
+// Takes samples, keeps their history, and decides about warnings. It may block, so it is for a
 // thread of its own.
 class MemorySampler {
  public:
