@@ -64,7 +64,7 @@ class MemorySampler {
   void sample_ranks(const SampleRequest& request, MemorySample& sample);
   void sample_host(const SampleRequest& request, MemorySample& sample);
   void sample_gpus(const SampleRequest& request, MemorySample& sample);
-  std::uint64_t held_by(const SampleRequest& request, std::size_t local_rank,
+  std::uint64_t used_by(const SampleRequest& request, std::size_t local_rank,
                         const RankMemory& memory);
 
   JobGpus gpus_;
