@@ -172,24 +172,24 @@ Cause cause_of(const Hang& hang) {
       advice = "find out what suspended it; kill -CONT PID resumes a process";
       break;
     case Evidence::behind:
-      who = fmt::format("{} {} done {}, others {}", ranks, many ? "have" : "has",
+      who = fmt::format("{} {} completed {}, other ranks {}", ranks, many ? "have" : "has",
                         steps_text(hang.step), hang.highest_step);
       break;
     case Evidence::other_phase:
-      who = fmt::format("{} {} in the phase {}, most others not", ranks, many ? "are" : "is",
+      who = fmt::format("{} {} in phase {}, most other ranks are not", ranks, many ? "are" : "is",
                         hang.phase);
       break;
     case Evidence::none:
-      who = fmt::format("no rank stands out: {} {} done {}, phase {}", ranks, many ? "have" : "has",
-                        steps_text(hang.step), hang.phase);
+      who = fmt::format("no rank stands out: {} {} completed {}; rank {} is in phase {}", ranks,
+                        many ? "have" : "has", steps_text(hang.step), hang.rank, hang.phase);
       break;
   }
   const bool also = hang.why == Evidence::behind || hang.why == Evidence::other_phase;
   if (!hang.reason.empty()) who = also ? fmt::format("{}; {}", who, hang.reason) : hang.reason;
   if (advice.empty())
     advice =
-        "find out what the rank was waiting for; if it was only slow, raise --hang-timeout, or "
-        "report phases that take long (docs/launcher.md, \"Hangs\")";
+        "find out what this rank was waiting for; if it was only slow, set a longer --hang-timeout "
+        "or report its long phases (docs/launcher.md, \"Hangs\")";
   return {Cause::Kind::hang,
           fmt::format("hang: no rank made progress for {} (limit {}, {}); {}",
                       seconds_text(hang.lasted), seconds_text(hang.limit),

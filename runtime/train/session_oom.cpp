@@ -43,7 +43,7 @@ fs::path newest_checkpoint(const std::string& output_dir) {
   return newest;
 }
 
-// What is remembered in a file; nothing if it cannot be read: training can do without.
+// The state in a file; none if the file cannot be read: training works without it.
 template <class Parse>
 std::optional<OomState> state_in(const fs::path& file, std::size_t longest, Parse parse) {
   try {
@@ -97,15 +97,16 @@ OomState Session::remembered_oom() const {
 void Session::use_oom_remedies(PlanRequest& request) {
   if (config_.oom == OutOfMemory::fail && contract_.oom_count > 0)
     throw_recipe_error(
-        "an earlier attempt ran out of memory, and with oom: fail it is not repeated");
+        "an earlier attempt ran out of memory, and with oom: fail the job ends; "
+        "set oom: shrink to continue with settings that need less memory");
   if (config_.oom != OutOfMemory::shrink) return;
   remedies_ = oom_remedies(request.config, comm_->world());
   oom_ = remembered_oom();
-  // Without a lack of memory so far there is nothing to share.
+  // If no attempt has run out of memory, there is nothing to share.
   const bool nothing = oom_.remedies == 0 && oom_.pieces == 1;
   const auto text = comm_->rank() == 0 && !nothing ? oom_state_text(oom_) : std::string();
   const auto shared =
-      comm::share_text(*comm_, text, device_, "broadcast of the remedies for a lack of memory");
+      comm::share_text(*comm_, text, device_, "broadcast of changes after running out of memory");
   oom_ = shared.empty() ? OomState{.oom_count = oom_.oom_count, .job = oom_.job}
                         : parse_oom_state(shared, kOomFile);
   const auto most = static_cast<std::int64_t>(remedies_.size());
@@ -127,7 +128,8 @@ void Session::use_oom_remedies(PlanRequest& request) {
                     changes_of(remedies_, used)));
   if (oom_.pieces > 1)
     notes_.push_back(fmt::format(
-        "an earlier attempt ran out of memory; each micro-batch is divided into {}", oom_.pieces));
+        "an earlier attempt ran out of memory; each micro-batch is divided into {} pieces",
+        oom_.pieces));
 }
 
 void Session::divide_micro_batches(const StepOutcome& outcome, std::int64_t step) {
@@ -135,7 +137,7 @@ void Session::divide_micro_batches(const StepOutcome& outcome, std::int64_t step
   learner_->divide_micro_batches(outcome);
   const auto& ranks = outcome.out_of_memory;
   reporter_->note(fmt::format(
-      "step {}: {} ran out of memory; each micro-batch is now divided into {} (the step is "
+      "step {}: {} ran out of memory; each micro-batch is now divided into {} pieces (the step is "
       "repeated and has the same result, up to rounding)",
       step, fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", ")),
       learner_->pieces()));

@@ -404,7 +404,7 @@ TEST_CASE("a signal from outside is not a crash", "[signatures]") {
   CHECK(cause.kind == Kind::killed);
   CHECK(cause.text.find("which mgpu-run did not send") != std::string::npos);
 
-  SECTION("and in a scheduler's job that is being ended it is a pre-emption") {
+  SECTION("and in a scheduler's job that is being ended it is a preemption") {
     FailureEvidence evidence{.report = {.signal = SIGTERM}, .stopped_by = "Slurm job 42"};
     CHECK(diagnose(evidence).kind == Kind::preempted);
     CHECK(diagnose(evidence).text.find("Slurm job 42") != std::string::npos);

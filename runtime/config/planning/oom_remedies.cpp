@@ -81,8 +81,8 @@ std::string no_remedy_left(const PlanRequest& request, const std::vector<OomReme
   std::vector<std::string> tried;
   for (const auto& remedy : remedies) tried.push_back(remedy.change);
   auto text = fmt::format(
-      "training ran out of memory with every setting that makes the same steps; tried {}",
-      tried.empty() ? "nothing, since no setting needs less"
+      "training ran out of memory with every setting that computes the same steps; tried {}",
+      tried.empty() ? "nothing, because no setting needs less memory"
                     : fmt::format("{}", fmt::join(tried, "; ")));
   // The last attempt did not fit, so the memory is less than its estimate.
   auto last = request.config;
@@ -96,7 +96,8 @@ std::string no_remedy_left(const PlanRequest& request, const std::vector<OomReme
   smaller.gpu_bytes = request.gpu_bytes > 0 ? std::min(request.gpu_bytes, needed) : needed;
   const auto changes = fitting_changes(smaller);
   return text + (changes.empty() ? "; use larger GPUs or a smaller model"
-                                 : fmt::format("; needs less: {}", fmt::join(changes, ", or ")));
+                                 : fmt::format("; settings that need less memory: {}",
+                                               fmt::join(changes, ", or ")));
 }
 
 }  // namespace mgpu::train

@@ -102,6 +102,6 @@ TEST_CASE("without a remedy left the error names what was tried and what needs l
   request.config.gradient_accumulation_given = true;
   CHECK_THAT(no_remedy_left(request, remedies),
              Contains("tried per_device_train_batch_size: 3; per_device_train_batch_size: 2; ") &&
-                 Contains("gradient_checkpointing: offload; needs less: ") &&
+                 Contains("gradient_checkpointing: offload; settings that need less memory: ") &&
                  Contains("max_length: 256 (from "));
 }
