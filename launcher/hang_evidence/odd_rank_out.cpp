@@ -242,7 +242,7 @@ OddRank undecided(const std::vector<RankState>& ranks) {
     parts.push_back(fmt::format("{} {} at {}", rank_list(group), is_or_are(group), activity));
   constexpr std::size_t kShown = 4;
   if (parts.size() > kShown) parts.resize(kShown);
-  return {{}, fmt::format("the ranks wait for each other: {}", fmt::join(parts, "; "))};
+  return {{}, fmt::format("no single rank stands out: {}", fmt::join(parts, "; "))};
 }
 
 }  // namespace

@@ -187,9 +187,10 @@ Cause cause_of(const Hang& hang) {
   const bool also = hang.why == Evidence::behind || hang.why == Evidence::other_phase;
   if (!hang.reason.empty()) who = also ? fmt::format("{}; {}", who, hang.reason) : hang.reason;
   if (advice.empty())
-    advice =
-        "find out what this rank was waiting for; if it was only slow, set a longer --hang-timeout "
-        "or report its long phases (docs/launcher.md, \"Hangs\")";
+    advice = fmt::format(
+        "find out what this rank was waiting for{}; if it was only slow, set a longer "
+        "--hang-timeout or report its long phases (docs/launcher.md, \"Hangs\")",
+        hang.evidence.empty() ? "" : fmt::format(" (see {}/summary.txt)", hang.evidence));
   return {Cause::Kind::hang,
           fmt::format("hang: no rank made progress for {} (limit {}, {}); {}",
                       seconds_text(hang.lasted), seconds_text(hang.limit),

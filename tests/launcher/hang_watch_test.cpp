@@ -76,6 +76,15 @@ TEST_CASE("a rank that has done fewer steps is the cause of a hang", "[hangs]") 
         "completed 5 steps, other ranks 6");
 }
 
+TEST_CASE("the advice after a hang names the summary of the evidence", "[hangs]") {
+  const Hang hang{.why = Evidence::behind, .like = {0}};
+  CHECK(cause_of(hang).advice.starts_with("find out what this rank was waiting for; if it was"));
+  auto examined = hang;
+  examined.evidence = "/logs/attempt_0/hang";
+  CHECK(cause_of(examined).advice.starts_with(
+      "find out what this rank was waiting for (see /logs/attempt_0/hang/summary.txt); if it was"));
+}
+
 TEST_CASE("a suspended rank is the cause of a hang whatever the others did", "[hangs]") {
   Job job(10s);
   job.steps(5);

@@ -137,7 +137,7 @@ TEST_CASE("no rank is named when none differs, or when two differ from each othe
        "no rank differs from the others"},
       {{in_state(0, 'T'), in_state(1, 'T')}, "no rank differs from the others"},
       {{in_call(0, "all_reduce", 10), in_call(1, "barrier", 14)},
-       "the ranks wait for each other: rank 0 is at all_reduce (train.py:10); rank 1 is at barrier "
+       "no single rank stands out: rank 0 is at all_reduce (train.py:10); rank 1 is at barrier "
        "(train.py:14)"},
       {{reporting(0, 7, false), reporting(1, 7, false)}, "no rank differs from the others"},
   }));
