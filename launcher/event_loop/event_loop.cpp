@@ -150,15 +150,16 @@ ProgressWatch::Callbacks EventLoop::progress_callbacks() {
 }
 
 void EventLoop::collect_evidence_of(const Hang& hang, const ProgressWatch::Done& done) {
-  HangScene scene{.nccl_dir = attempt_.nccl_dir, .path = get_env("PATH")};
-  if (!attempt_.log_dir.empty()) scene.folder = attempt_.log_dir + "/hang";
+  EvidenceRequest request{.nccl_dir = attempt_.nccl_dir, .path = get_env("PATH")};
+  if (!attempt_.log_dir.empty()) request.folder = attempt_.log_dir + "/hang";
   std::vector<int> running;
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     const int number = plan_.placement.base_rank + rank;
     if (ranks_.running(rank)) running.push_back(number);
-    scene.ranks.push_back({.rank = number, .pid = ranks_.running(rank) ? ranks_.pid_of(rank) : 0});
+    request.ranks.push_back(
+        {.rank = number, .pid = ranks_.running(rank) ? ranks_.pid_of(rank) : 0});
   }
-  hang_collector_.collect(std::move(scene), [this, hang, done, running](const auto& findings) {
+  hang_collector_.collect(std::move(request), [this, hang, done, running](const auto& findings) {
     if (!findings.problem.empty()) journal_.note(findings.problem);
     done(with_findings(hang, findings, running));
   });

@@ -18,8 +18,8 @@ const RankResult* result_of(const AttemptResult& attempt, int local_rank) {
   return found == attempt.ranks.end() ? nullptr : &*found;
 }
 
-// Without the memory, which says nothing about one rank of several. The end of a rank that
-// mgpu-run stopped says nothing either, but its text does.
+// Without the numbers of memory, which do not show which of several ranks failed. Neither does the
+// exit of a rank that mgpu-run stopped, but its output does.
 Cause cause_in_text(const RankResult& rank, std::string_view stderr_tail) {
   const auto report = rank.ended_by_us ? ExitReport{.code = 1} : rank.report;
   return diagnose({.report = report, .stderr_tail = stderr_tail});
@@ -41,7 +41,7 @@ bool waited_for_others(std::string_view text) {
       [&](std::string_view words) { return text.find(words) != std::string_view::npos; });
 }
 
-// The rank that failed first only gave up waiting for a rank that was suspended.
+// The rank that failed first only timed out waiting for a rank that was suspended.
 void blame_suspended(AttemptResult& attempt, int local_rank) {
   const auto* suspended = result_of(attempt, local_rank);
   if (!suspended) return;
@@ -51,8 +51,8 @@ void blame_suspended(AttemptResult& attempt, int local_rank) {
   attempt.root_rank = suspended->rank;
   attempt.cause = cause_of({.why = Hang::Evidence::suspended, .like = {suspended->rank}});
   attempt.cause.text = rendezvous::printable(
-      fmt::format("hang: rank {} was suspended by a signal or a debugger; rank {} gave up waiting: "
-                  "{}",
+      fmt::format("hang: rank {} was suspended by a signal or a debugger; rank {} timed out "
+                  "waiting for it: {}",
                   suspended->rank, gave_up, own));
 }
 

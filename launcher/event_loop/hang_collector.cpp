@@ -14,18 +14,18 @@ HangCollector::HangCollector(boost::asio::io_context& io, WorkerSocket& workers,
                              const Inherited& inherited)
     : workers_(workers), inherited_(inherited), answers_(io), thread_(io) {}
 
-void HangCollector::collect(HangScene scene, std::function<void(HangFindings)> done) {
-  if (!workers_.request_dumps()) return look(std::move(scene), std::move(done));
-  answers_.start(kAnswers, [this, scene = std::move(scene), done = std::move(done)]() mutable {
+void HangCollector::collect(EvidenceRequest request, std::function<void(HangFindings)> done) {
+  if (!workers_.request_dumps()) return examine(std::move(request), std::move(done));
+  answers_.start(kAnswers, [this, request = std::move(request), done = std::move(done)]() mutable {
     workers_.take_waiting();
-    look(std::move(scene), std::move(done));
+    examine(std::move(request), std::move(done));
   });
 }
 
-void HangCollector::look(HangScene scene, std::function<void(HangFindings)> done) {
-  for (auto& rank : scene.ranks) rank.collective = workers_.collective_of(rank.rank);
-  thread_.ask([scene = std::move(scene),
-               inherited = inherited_] { return collect_evidence(scene, inherited); },
+void HangCollector::examine(EvidenceRequest request, std::function<void(HangFindings)> done) {
+  for (auto& rank : request.ranks) rank.collective = workers_.collective_of(rank.rank);
+  thread_.ask([request = std::move(request),
+               inherited = inherited_] { return collect_evidence(request, inherited); },
               std::move(done));
 }
 

@@ -15,18 +15,18 @@
 namespace mgpu::launcher {
 
 // Collects the evidence of a hang without blocking the event loop: asks the ranks that can answer
-// in which collective they are, and has a thread look at their processes.
+// in which collective they are, and examines their processes in a thread.
 class HangCollector {
  public:
   HangCollector(boost::asio::io_context& io, WorkerSocket& workers, const Inherited& inherited);
   HangCollector(const HangCollector&) = delete;
   HangCollector& operator=(const HangCollector&) = delete;
 
-  // Calls `done` in the event loop. The collectives of the scene are filled in here.
-  void collect(HangScene scene, std::function<void(HangFindings)> done);
+  // Calls `done` in the event loop. The collectives of the request are filled in here.
+  void collect(EvidenceRequest request, std::function<void(HangFindings)> done);
 
  private:
-  void look(HangScene scene, std::function<void(HangFindings)> done);
+  void examine(EvidenceRequest request, std::function<void(HangFindings)> done);
 
   WorkerSocket& workers_;
   const Inherited& inherited_;

@@ -56,9 +56,9 @@ void ProgressWatch::resume() {
   evidence_.resume();
 }
 
-// Much more time than between two looks has passed only if this process did not run. Then the ranks
-// may not have run either (a frozen container, a machine that swaps): that time does not count. Nor
-// does time in which ranks wait until somebody reads their output.
+// Much more time than the interval has passed only if this process did not run. Then the ranks may
+// not have run either (a frozen container, a machine that swaps), so that time does not count.
+// Neither does time in which ranks wait because nobody reads their output.
 ProgressWatch::Time ProgressWatch::now() {
   const auto time = std::chrono::steady_clock::now();
   const auto passed = std::chrono::duration_cast<Time>(time - read_);
@@ -84,25 +84,27 @@ void ProgressWatch::look() {
   if (!callbacks_.running()) return;  // the next attempt's first heartbeat schedules again
   schedule();
   callbacks_.looked();
-  if (pending_ || hang_ || !watch_.overdue(time)) return;
+  if (pending_ || hang_ || (!watch_.overdue(time) && !watch_.overdue(time, true))) return;
   callbacks_.read_waiting();
   const auto hang = watch_.find(time, callbacks_.suspended());
   if (!hang) return;
   pending_ = true;
   callbacks_.note(cause_of(*hang).text);
-  const int looked = ++collecting_;
-  evidence_.start(kEvidenceTime, [this, looked, found = *hang] { judge(looked, found); });
-  callbacks_.collect_evidence(*hang, [this, looked](const Hang& found) { judge(looked, found); });
+  const int collection = ++collecting_;
+  evidence_.start(kEvidenceTime,
+                  [this, collection, found = *hang] { conclude(collection, found); });
+  callbacks_.collect_evidence(
+      *hang, [this, collection](const Hang& found) { conclude(collection, found); });
 }
 
-void ProgressWatch::judge(int looked, const Hang& hang) {
-  if (looked != collecting_) return;
+void ProgressWatch::conclude(int collection, const Hang& hang) {
+  if (collection != collecting_) return;
   ++collecting_;
   evidence_.cancel();
   pending_ = false;
   if (!callbacks_.running()) return;
   callbacks_.read_waiting();
-  if (!watch_.overdue(now()))
+  if (!watch_.overdue(now(), !callbacks_.suspended().empty()))
     return callbacks_.note("ranks make progress again; the job continues");
   hang_ = hang;
   callbacks_.hung(hang);

@@ -18,8 +18,8 @@ namespace mgpu::launcher {
 //
 //   hang found --> evidence is collected while all processes still run --> the attempt fails
 //
-// If a rank makes progress in the meantime, nothing fails. Slow ranks are named, once per attempt.
-// Looks at the ranks at a low rate, and only while one of them reports its progress.
+// If a rank makes progress in the meantime, nothing fails. Stragglers are reported, once per
+// attempt. It checks the ranks at a low rate, and only while one of them reports its progress.
 class ProgressWatch {
  public:
   using Done = std::function<void(Hang)>;
@@ -59,7 +59,7 @@ class ProgressWatch {
   void pause();
   void resume();
 
-  // How far the ranks are that report it.
+  // The progress of the ranks that report it.
   std::vector<RankProgress> progress() const { return times_.progress(); }
   // Why this attempt failed, if it hung.
   const std::optional<Hang>& hang() const { return hang_; }
@@ -71,7 +71,7 @@ class ProgressWatch {
   Time interval() const;
   void schedule();
   void look();
-  void judge(int looked, const Hang& hang);
+  void conclude(int collection, const Hang& hang);
 
   std::optional<Time> limit_;
   Callbacks callbacks_;

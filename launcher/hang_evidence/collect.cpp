@@ -57,16 +57,16 @@ bool request_nccl_record(const std::string& folder, int rank) {
 
 class Collection {
  public:
-  Collection(const HangScene& scene, const Inherited& inherited)
-      : scene_(scene),
+  Collection(const EvidenceRequest& request, const Inherited& inherited)
+      : request_(request),
         inherited_(inherited),
-        deadline_(SteadyClock::now() + scene.limit),
-        folder_(scene.folder) {}
+        deadline_(SteadyClock::now() + request.limit),
+        folder_(request.folder) {}
 
   HangFindings run() {
     const auto requested = SteadyClock::now();
-    for (const auto& rank : scene_.ranks) {
-      if (!scene_.nccl_dir.empty() && request_nccl_record(scene_.nccl_dir, rank.rank))
+    for (const auto& rank : request_.ranks) {
+      if (!request_.nccl_dir.empty() && request_nccl_record(request_.nccl_dir, rank.rank))
         recording_.push_back(rank.rank);
       states_.push_back({.rank = rank.rank, .pid = rank.pid, .collective = rank.collective});
       notes_.emplace_back();
@@ -93,7 +93,7 @@ class Collection {
     while (true) {
       std::erase_if(recording_, [&](int rank) {
         const auto name = fmt::format("{}{}", nccl_record::kFile, rank);
-        return ::rename((scene_.nccl_dir + name).c_str(), (folder_.path() + name).c_str()) == 0;
+        return ::rename((request_.nccl_dir + name).c_str(), (folder_.path() + name).c_str()) == 0;
       });
       if (recording_.empty() || SteadyClock::now() >= until) return;
       std::this_thread::sleep_for(milliseconds(50));
@@ -129,15 +129,15 @@ class Collection {
 
   std::vector<pid_t> family_of(pid_t pid) const {
     if (pid == 0) return {};  // it has exited
-    if (left() < scene_.limit / 2) return {pid};
+    if (left() < request_.limit / 2) return {pid};
     auto family = process_and_descendants(pid);
     if (family.size() > kMostProcesses) family.resize(kMostProcesses);
     return family;
   }
 
-  // The rank that seems to be the cause comes first, in case the time does not suffice for all.
+  // The rank that seems to be the cause comes first, in case there is not enough time for all.
   void read_native_stacks(const OddRank& odd) {
-    const auto tool = native_stack_tool(scene_.path);
+    const auto tool = native_stack_tool(request_.path);
     if (!tool) {
       no_debugger_ = true;
       return;
@@ -149,7 +149,7 @@ class Collection {
     const auto work = [&] {
       for (std::size_t at = next++; at < order.size(); at = next++) debug(*tool, order[at]);
     };
-    // Reading the symbols takes seconds of a core; the first rank shall not have to share it.
+    // Reading the symbols takes seconds of CPU time; the first rank should not share its core.
     const auto threads = std::clamp(std::thread::hardware_concurrency() / 2, 1U, kMostDebuggers);
     std::vector<std::jthread> others;
     try {
@@ -166,7 +166,7 @@ class Collection {
     auto& state = states_[i];
     if (state.process_state == 0) return;
     if (left() < kShortestDebugging) {
-      notes_[i] = fmt::format("no time was left for {}", tool.name);
+      notes_[i] = fmt::format("not enough time to run {}", tool.name);
       return;
     }
     if (!notes_[i].empty()) add_py_spy(i);
@@ -186,7 +186,7 @@ class Collection {
   }
 
   void add_py_spy(std::size_t i) {
-    const auto tool = python_stack_tool(scene_.path);
+    const auto tool = python_stack_tool(request_.path);
     if (!tool) return;
     const auto run = run_briefly(tool->command(states_[i].pid), inherited_, left());
     folder_.write(fmt::format("rank_{}_python.txt", states_[i].rank),
@@ -195,7 +195,7 @@ class Collection {
 
   static std::string last_complaint(const std::string& output) {
     const auto line = last_line(output);
-    return line.empty() ? "it printed nothing" : rendezvous::printable(line);
+    return line.empty() ? "no output" : rendezvous::printable(line);
   }
 
   std::string summary(const OddRank& odd) const {
@@ -209,24 +209,24 @@ class Collection {
     }
     for (const int rank : recording_)
       text += fmt::format("rank {} did not write its record of NCCL in time\n", rank);
-    if (no_debugger_) text += "\nno native stacks: neither eu-stack nor gdb is installed\n";
+    if (no_debugger_) text += "\nno native stacks: install eu-stack (elfutils) or gdb\n";
     return text;
   }
 
-  const HangScene& scene_;
+  const EvidenceRequest& request_;
   const Inherited& inherited_;
   const SteadyClock::time_point deadline_;
   EvidenceFolder folder_;
   std::vector<RankState> states_;
-  std::vector<std::string> notes_;  // what could not be found out about a rank
+  std::vector<std::string> notes_;  // what could not be read of a rank
   std::vector<int> recording_;      // ranks that were asked for their record of NCCL
   bool no_debugger_ = false;
 };
 
 }  // namespace
 
-HangFindings collect_evidence(const HangScene& scene, const Inherited& inherited) try {
-  return Collection(scene, inherited).run();
+HangFindings collect_evidence(const EvidenceRequest& request, const Inherited& inherited) try {
+  return Collection(request, inherited).run();
 } catch (const std::exception& failed) {
   return {{}, {}, fmt::format("cannot collect the evidence of the hang: {}", failed.what())};
 }

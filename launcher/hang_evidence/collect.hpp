@@ -13,8 +13,8 @@
 
 namespace mgpu::launcher {
 
-// The ranks of this node that hang, and where to write what is found.
-struct HangScene {
+// The ranks of this node that hang, and where to write the evidence.
+struct EvidenceRequest {
   struct Rank {
     int rank = 0;
     pid_t pid = 0;                                   // 0: it has exited
@@ -36,6 +36,6 @@ struct HangFindings {
 // Collects the evidence of a hang, and finds the rank that the others wait for. Stops and changes
 // no process, except that a debugger stops a rank for as long as it reads its stacks. Blocks for at
 // most about the limit, so it has to be called in a thread of its own. Does not throw.
-HangFindings collect_evidence(const HangScene& scene, const Inherited& inherited);
+HangFindings collect_evidence(const EvidenceRequest& request, const Inherited& inherited);
 
 }  // namespace mgpu::launcher

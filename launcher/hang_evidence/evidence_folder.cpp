@@ -56,7 +56,7 @@ std::string EvidenceFolder::problem() const {
 }
 
 void EvidenceFolder::failed(const std::string& what, int error) {
-  problem_ = fmt::format("{} {}: {}; the evidence of the hang is not complete", what,
+  problem_ = fmt::format("{} {}: {}; the evidence of the hang is incomplete", what,
                          rendezvous::shown(path_, 300), rendezvous::error_text(error));
 }
 

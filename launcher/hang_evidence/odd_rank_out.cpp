@@ -150,10 +150,10 @@ std::optional<OddRank> by_collective(const std::vector<RankState>& ranks) {
   const auto most = std::ranges::max(
       waiting, {}, [](const RankState* rank) { return rank->collective->sequence; });
   if (!others.empty())
-    return first_of(others,
-                    fmt::format("{} in no collective, while {} {} for {}", is_or_are(others),
-                                rank_list(waiting), waiting.size() > 1 ? "wait" : "waits",
-                                collective_text(*most->collective)));
+    return first_of(others, fmt::format("{} not in a collective operation, while {} {} for {}",
+                                        is_or_are(others), rank_list(waiting),
+                                        waiting.size() > 1 ? "wait" : "waits",
+                                        collective_text(*most->collective)));
   Ranks behind;
   for (const auto* rank : waiting)
     if (rank->collective->sequence < most->collective->sequence) behind.push_back(rank);
@@ -180,10 +180,12 @@ std::optional<OddRank> by_activity(const std::vector<RankState>& ranks, const Ke
     const auto& busy = std::ranges::max_element(groups, {}, [](const auto& group) {
                          return group.first.empty() ? 0 : group.second.size();
                        })->second;
-    return first_of(none->second,
-                    fmt::format("{} in no collective but at {}, while {} {} in {}",
-                                is_or_are(none->second), activity_of(*none->second.front()),
-                                rank_list(busy), is_or_are(busy), activity_of(*busy.front())));
+    return first_of(
+        none->second,
+        fmt::format("{} not in a collective operation: {} {}, while {} {} in {}",
+                    is_or_are(none->second), none->second.size() > 1 ? "they are at" : "it is at",
+                    activity_of(*none->second.front()), rank_list(busy), is_or_are(busy),
+                    activity_of(*busy.front())));
   }
   const auto odd = minority(groups);
   if (!odd) return std::nullopt;
@@ -255,20 +257,19 @@ std::string activity_of(const RankState& rank) {
     return python_activity(rank.python) + (torch_call(rank.python) ? std::string() : waits);
   if (const auto call = native_call(rank.native); !call.empty()) return call;
   if (!rank.native.empty()) return rank.native.front() + waits;
-  return waits.empty() ? "an unknown place" : fmt::format("an unknown place{}", waits);
+  return waits.empty() ? "an unknown location" : fmt::format("an unknown location{}", waits);
 }
 
 OddRank odd_rank_out(const std::vector<RankState>& ranks) {
-  if (ranks.empty()) return {{}, "nothing is known about the ranks"};
+  if (ranks.empty()) return {{}, "no rank could be examined"};
   const auto suspended = [](const RankState& rank) {
     return fmt::format("suspended by a signal; kill -CONT {} resumes it", rank.pid);
   };
   const auto gone = [](const RankState&) { return std::string("no longer running"); };
   const auto in_kernel = [](const RankState& rank) {
     return fmt::format(
-        "in an uninterruptible call of the kernel{}{}, often of a disk, a file "
-        "server or a driver",
-        rank.kernel_function.empty() ? "" : ": ", rank.kernel_function);
+        "in an uninterruptible system call{}, often because of a disk, a file server or a driver",
+        rank.kernel_function.empty() ? "" : fmt::format(" ({})", rank.kernel_function));
   };
   if (auto odd = in_state(ranks, "Tt", suspended)) return *odd;
   if (auto odd = in_state(ranks, std::string_view("\0ZX", 3), gone)) return *odd;

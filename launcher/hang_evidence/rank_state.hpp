@@ -24,7 +24,7 @@ struct RankState {
   int rank = 0;
   pid_t pid = 0;
   // Of its main thread, as in /proc/PID/stat: R runs, S sleeps, D waits in the kernel and cannot be
-  // interrupted, T and t are suspended, Z has ended. 0: the process is gone.
+  // interrupted, T and t are suspended, Z has exited. 0: the process no longer exists.
   char process_state = 0;
   std::string kernel_function;      // in which its main thread waits; empty: unknown
   std::vector<PythonFrame> python;  // of its main thread, the innermost call first

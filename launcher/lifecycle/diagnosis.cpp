@@ -37,7 +37,7 @@ std::string_view advice_for(Cause::Kind kind) {
     case peer_failure:
       return "another rank failed first or cannot be reached; see its output";
     case hang:
-      return "another rank did not come to this operation; see its output";
+      return "another rank did not reach this operation; see its output";
     case nan:
       return "lower the learning rate or check the data of this step";
     case data_error:
@@ -47,7 +47,7 @@ std::string_view advice_for(Cause::Kind kind) {
   }
 }
 
-// Whether nothing speaks for an OOM kill: the kernel has counted none, and neither the rank nor its
+// Whether nothing indicates an OOM kill: the kernel has counted none, and neither the rank nor its
 // cgroup came near the limit.
 bool had_enough_memory(const MemoryFacts& memory) {
   const auto limit = memory.limit_bytes != 0 ? memory.limit_bytes : memory.host_bytes;
@@ -59,7 +59,7 @@ bool had_enough_memory(const MemoryFacts& memory) {
 
 Cause over_limit(const MemoryFacts& memory) {
   return {Cause::Kind::host_oom,
-          fmt::format("host out of memory: this rank and its children held {}, more than "
+          fmt::format("host out of memory: this rank and its children used {}, more than "
                       "--worker-memory {}, so mgpu-run killed them; {}",
                       size_text(memory.killed_at_bytes), size_text(memory.rank_limit_bytes),
                       memory_numbers(memory)),
@@ -174,9 +174,9 @@ Cause usage_error(std::string_view tail) {
           .certain = tail.find("can't open file") == std::string_view::npos};
 }
 
-// Whether the rank ended because of a signal with which people and programs end others. A crash has
-// other ones. A program that handles such a signal may save its work and exit with 128 + its
-// number.
+// Whether the rank ended because of a signal that people and programs send to end a process;
+// crashes have other signals. A program that handles such a signal may save its work and exit with
+// 128 + its number.
 bool was_asked_to_end(const ExitReport& report) {
   if (std::ranges::any_of(std::array<Signal, 6>{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2},
                           [&](Signal request) { return report.signal == request; }))
@@ -194,7 +194,7 @@ Cause ended_by_request(const FailureEvidence& evidence) {
   if (evidence.stopped_by.empty())
     return {Cause::Kind::killed, fmt::format("{}, which mgpu-run did not send", what), {}};
   return {Cause::Kind::preempted,
-          fmt::format("{}, and mgpu-run was asked to stop: {} was cancelled, pre-empted or has "
+          fmt::format("{}, and mgpu-run was asked to stop: {} was cancelled or preempted, or has "
                       "reached its time limit",
                       what, evidence.stopped_by),
           {}};

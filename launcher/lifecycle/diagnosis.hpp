@@ -34,10 +34,10 @@ struct MemoryFacts {
   std::uint64_t rank_peak_bytes = 0;  // largest resident size of the rank's own process
   std::uint64_t host_bytes = 0;       // memory of the machine
   int children = 0;                   // that the rank had when it was last observed
-  std::uint64_t children_bytes = 0;   // and what they held
+  std::uint64_t children_bytes = 0;   // and what they used
   std::int64_t bytes_per_minute = 0;  // by which the rank grew before
   std::string victim;                 // the process that the kernel killed, from its log
-  // What the rank held when mgpu-run killed it because of --worker-memory; 0: it did not.
+  // What the rank used when mgpu-run killed it because of --worker-memory; 0: it did not.
   std::uint64_t killed_at_bytes = 0;
   std::uint64_t rank_limit_bytes = 0;  // --worker-memory, if mgpu-run enforces it
 };

@@ -15,7 +15,7 @@ enum class FailureKind {
   import_error,
   syntax_error,
   // Memory and disks.
-  host_oom,        // the kernel counted an OOM kill
+  host_oom,        // the host or a memory limit had no more memory
   host_oom_guess,  // a SIGKILL that mgpu-run did not send, of a rank that may have used too much
   gpu_oom,
   disk_full,
@@ -34,7 +34,7 @@ enum class FailureKind {
   preempted,  // the scheduler ended the job or the node
   killed,     // a signal from outside, sent by a person or another program
   signal,     // a crash, such as SIGSEGV
-  // Nothing is known but the exit status.
+  // Only the exit status is known.
   exit_status,
 };
 
@@ -53,9 +53,8 @@ bool is_retryable(FailureKind kind);
 // guesses.
 bool belongs_to_node(FailureKind kind);
 
-// Whether MGPU_OOM_COUNT counts an attempt with this cause: the trainer then halves its
-// micro-batch. Not for host memory, which a smaller micro-batch hardly changes, and not for a
-// guess.
+// Whether MGPU_OOM_COUNT counts an attempt with this cause, so that the next attempt uses less GPU
+// memory. Not for host memory, which these changes hardly reduce, and not for a guess.
 bool counts_as_oom(FailureKind kind);
 
 }  // namespace mgpu::launcher

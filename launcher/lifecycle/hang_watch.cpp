@@ -79,15 +79,24 @@ void HangWatch::learn(const Rank& rank, Time duration) {
 std::optional<HangWatch::Time> HangWatch::limit_of(const Rank& rank) const {
   const bool trains = rank.phase == kTrainingPhase;
   if (fixed_) return trains && !in_first_steps(rank) ? *fixed_ : kSlowPhases * *fixed_;
+  if (in_first_steps(rank)) return std::nullopt;
+  if (trains) return limit_of_a_step();
   const auto found = learned_.find(rank.phase);
-  if (in_first_steps(rank) || found == learned_.end()) return std::nullopt;
+  if (found == learned_.end()) return std::nullopt;
+  return std::max<Time>(kLeast, 5 * found->second.longest);
+}
+
+std::optional<HangWatch::Time> HangWatch::limit_of_a_step() const {
+  if (fixed_) return fixed_;
+  const auto found = learned_.find(kTrainingPhase);
+  if (found == learned_.end()) return std::nullopt;
   const auto& [count, total, longest] = found->second;
-  if (!trains) return std::max<Time>(kLeast, 5 * longest);
   if (count < kLeastSamples * static_cast<int>(ranks_.size())) return std::nullopt;
   return std::max({names_phases_ ? kLeastWithPhases : kLeast, 20 * total / count, 3 * longest});
 }
 
-std::optional<HangWatch::Time> HangWatch::limit() const {
+std::optional<HangWatch::Time> HangWatch::limit(bool suspended) const {
+  if (suspended) return limit_of_a_step();
   Time limit{0};
   for (const auto& [number, rank] : ranks_) {
     const auto own = limit_of(rank);
@@ -97,15 +106,15 @@ std::optional<HangWatch::Time> HangWatch::limit() const {
   return limit;
 }
 
-bool HangWatch::overdue(Time now) const {
-  const auto most = watching() ? limit() : std::nullopt;
+bool HangWatch::overdue(Time now, bool suspended) const {
+  const auto most = watching() ? limit(suspended) : std::nullopt;
   return most && std::ranges::none_of(
                      ranks_, [&](const auto& entry) { return now - entry.second.since < *most; });
 }
 
 std::optional<Hang> HangWatch::find(Time now, const std::vector<int>& suspended) const {
-  if (!overdue(now)) return std::nullopt;
-  const auto most = limit();
+  if (!overdue(now, !suspended.empty())) return std::nullopt;
+  const auto most = limit(!suspended.empty());
   Hang hang{.limit = *most, .learned = !fixed_};
   Time last{0};
   for (const auto& [number, rank] : ranks_) {
@@ -163,24 +172,24 @@ Cause cause_of(const Hang& hang) {
       advice = "find out what suspended it; kill -CONT PID resumes a process";
       break;
     case Evidence::behind:
-      who = fmt::format("{} {} done {}, others {}", ranks, many ? "have" : "has",
+      who = fmt::format("{} {} completed {}, other ranks {}", ranks, many ? "have" : "has",
                         steps_text(hang.step), hang.highest_step);
       break;
     case Evidence::other_phase:
-      who = fmt::format("{} {} in the phase {}, most others not", ranks, many ? "are" : "is",
+      who = fmt::format("{} {} in phase {}, most other ranks are not", ranks, many ? "are" : "is",
                         hang.phase);
       break;
     case Evidence::none:
-      who = fmt::format("no rank stands out: {} {} done {}, phase {}", ranks, many ? "have" : "has",
-                        steps_text(hang.step), hang.phase);
+      who = fmt::format("no rank stands out: {} {} completed {}; rank {} is in phase {}", ranks,
+                        many ? "have" : "has", steps_text(hang.step), hang.rank, hang.phase);
       break;
   }
   const bool also = hang.why == Evidence::behind || hang.why == Evidence::other_phase;
   if (!hang.reason.empty()) who = also ? fmt::format("{}; {}", who, hang.reason) : hang.reason;
   if (advice.empty())
     advice =
-        "find out what the rank was waiting for; if it was only slow, raise --hang-timeout, or "
-        "report phases that take long (docs/launcher.md, \"Hangs\")";
+        "find out what this rank was waiting for; if it was only slow, set a longer --hang-timeout "
+        "or report its long phases (docs/launcher.md, \"Hangs\")";
   return {Cause::Kind::hang,
           fmt::format("hang: no rank made progress for {} (limit {}, {}); {}",
                       seconds_text(hang.lasted), seconds_text(hang.limit),

@@ -14,10 +14,10 @@ namespace mgpu::launcher {
 // What a rank reports about its progress.
 struct Heartbeat {
   int rank = 0;
-  std::optional<std::int64_t> step = {};  // so many are done
+  std::optional<std::int64_t> step = {};  // the number of completed steps
   // What it does from now on: kTrainingPhase, or something that takes longer than a step.
   std::optional<std::string> phase = {};
-  // The time that it needed for its own part of a step, without waiting for others.
+  // The time that it needed for its own part of a step, without waiting for other ranks.
   std::optional<double> busy_ms = {};
 };
 
@@ -35,7 +35,7 @@ struct Hang {
   std::chrono::milliseconds lasted{0}, limit{0};
   bool learned = false;  // the limit follows from earlier steps
   std::string reason;    // why it is this rank, from the evidence; empty: see `why`
-  std::string evidence;  // the folder with what was found out about all ranks; empty: there is none
+  std::string evidence;  // the folder with the evidence about all ranks; empty: there is none
 
   friend bool operator==(const Hang&, const Hang&) = default;
 };
@@ -43,7 +43,7 @@ struct Hang {
 // The cause of the failure that ends a hang.
 Cause cause_of(const Hang& hang);
 
-// Finds out that a job hangs, from what its ranks report. All ranks wait for the slowest one in
+// Detects that a job hangs, from what its ranks report. All ranks wait for the slowest one in
 // collectives, so a job hangs when none of its ranks makes progress; as long as any does, the
 // others are only slow. Reads no clock: times are those of the caller, from any fixed point, and
 // must not include times in which the ranks could not run.
@@ -67,7 +67,8 @@ class HangWatch {
   explicit HangWatch(std::optional<Time> fixed_limit) : fixed_(fixed_limit) {}
 
   // All ranks start again. `elsewhere`: some of the job's ranks report to another launcher. Then a
-  // hang in which no rank stands out is found later, so that a launcher that knows more is first.
+  // hang in which no rank stands out is found later, so that the launcher of a rank that stands out
+  // reports it first.
   void begin_attempt(bool elsewhere);
   void record(const Heartbeat& heartbeat, Time now);
   // The rank has exited or does not report any more.
@@ -75,10 +76,11 @@ class HangWatch {
 
   bool reported() const { return !ranks_.empty(); }
   bool watching() const { return fixed_ != Time(0) && !ranks_.empty(); }
-  // For the slowest of the ranks; nothing: no limit.
-  std::optional<Time> limit() const;
+  // For the slowest of the ranks; nothing: no limit. If one of them is suspended, no rank gets more
+  // time than for a step: the others wait for it.
+  std::optional<Time> limit(bool suspended = false) const;
   // Whether no rank has made progress for the limit. Then find() has the answer, or soon will.
-  bool overdue(Time now) const;
+  bool overdue(Time now, bool suspended = false) const;
   // `suspended`: the ranks that a signal or a debugger has suspended.
   std::optional<Hang> find(Time now, const std::vector<int>& suspended) const;
 
@@ -96,6 +98,7 @@ class HangWatch {
 
   void learn(const Rank& rank, Time duration);
   std::optional<Time> limit_of(const Rank& rank) const;
+  std::optional<Time> limit_of_a_step() const;
   bool in_first_steps(const Rank& rank) const;
   void find_odd_rank(const std::vector<int>& suspended, Hang& hang) const;
 

@@ -41,7 +41,7 @@ std::string memory_numbers(const MemoryFacts& memory) {
   if (memory.limit_bytes != 0) text += fmt::format(" of {}", size_text(memory.limit_bytes));
   if (memory.limit_bytes == 0) add("the machine has", memory.host_bytes);
   if (memory.bytes_per_minute > 0)
-    text += fmt::format("; before that they grew by {} a minute",
+    text += fmt::format("; before that, the rank and its children grew by {} a minute",
                         size_text(static_cast<std::uint64_t>(memory.bytes_per_minute)));
   if (!memory.victim.empty()) text += fmt::format("; the kernel killed {}", memory.victim);
   return text;

@@ -183,7 +183,7 @@ std::string failure_report(const JobResult& job) {
     return fmt::format("mgpu-run: {} was stopped by {} after {} (exit status {}){}", job.target,
                        signal_name(job.stop_signal.number()), seconds(job.lasted), job.status,
                        stop_kind(job) == FailureKind::preempted
-                           ? fmt::format("; {} was cancelled, pre-empted or has reached its time "
+                           ? fmt::format("; {} was cancelled or preempted, or has reached its time "
                                          "limit",
                                          job.scheduler_job)
                            : "") +

@@ -8,8 +8,8 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr std::chrono::seconds kStartUp{5};
-// In this time programs import what they need, also from a slow network file system. Later a
-// program that reports no steps may have done much that a restart can build on.
+// In this time programs import what they need, even from a slow network file system. After it, a
+// program that reports no steps may have done work from which a restart continues.
 constexpr std::chrono::seconds kImports{60};
 constexpr std::chrono::milliseconds kAlike{5'000}, kLongestDelay{60'000};
 

@@ -67,6 +67,7 @@ constexpr std::array kSignatures = {
     Signature{"short_write", disk_full, exception, " requested and ", " written"},       // numpy
     Signature{"short_write", disk_full, exception, "inline_container.cc", "unexpected pos"},  // torch
     Signature{"short_write", disk_full, exception, "PytorchStreamWriter failed writing file"},
+    Signature{"short_write", disk_full, exception, "basic_ios::clear: iostream error"},  // torch.save
 
     // Memory of the host, as the program sees it. What the kernel reports comes first.
     Signature{"allocation_failed", host_oom, message, "DefaultCPUAllocator: can't allocate memory"},

@@ -61,7 +61,7 @@ std::string straggler_line(const Straggler& straggler, std::string_view host) {
   return fmt::format(
       "rank {} on {} is a straggler: its own work takes {:.0f} ms per step, that of the other "
       "ranks "
-      "{:.0f} ms ({:.2f} times as long), so that they wait up to {:.0f} ms in every step",
+      "{:.0f} ms ({:.2f} times as long); the others wait up to {:.0f} ms in every step",
       straggler.rank, host, straggler.busy_ms, straggler.others_ms,
       straggler.busy_ms / straggler.others_ms, straggler.busy_ms - straggler.others_ms);
 }

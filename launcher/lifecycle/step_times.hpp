@@ -22,7 +22,7 @@ struct Straggler {
 // The line for the user; `host` is where the rank runs.
 std::string straggler_line(const Straggler& straggler, std::string_view host);
 
-// How far a rank is.
+// The progress of a rank.
 struct RankProgress {
   int rank = 0;
   std::int64_t step = -1;  // -1: none reported

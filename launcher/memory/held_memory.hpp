@@ -7,13 +7,13 @@
 
 namespace mgpu::launcher {
 
-// What a rank and its children hold. The sum of their sizes counts memory that they share several
-// times, as of data loaders that were forked, and the exact number is slow to read. So it is read
-// only when the sum is high, and again when it may have come half the way to the limit.
+// The memory of a rank and its children. The sum of their sizes counts memory that they share, such
+// as that of forked data loaders, several times, and the exact number is slow to read. So it is
+// read only when the sum is high, and again when it may have come half the way to the limit.
 class HeldMemory {
  public:
-  // `exact` reads exact_bytes(); if that is unknown, the rank's own size is what is held. More than
-  // the limit only if that or the rank's own size is.
+  // Returns the bytes in use. `exact` reads exact_bytes(); if that is unknown, the rank's own size
+  // counts. The result exceeds the limit only if one of these two does.
   std::uint64_t update(const RankMemory& memory, std::uint64_t limit,
                        const std::function<std::uint64_t()>& exact);
 

@@ -87,12 +87,12 @@ std::string holders_text(const std::vector<GpuHolder>& holders) {
   std::string text;
   for (std::size_t i = 0; i < std::min(holders.size(), kShownHolders); ++i) {
     const auto& holder = holders[i];
-    text += fmt::format("{}pid {} ({}) holds {}", i == 0 ? "" : ", ", holder.pid,
+    text += fmt::format("{}pid {} ({}) uses {}", i == 0 ? "" : ", ", holder.pid,
                         holder.program.empty() ? "not running here" : holder.program,
                         holder.bytes == 0 ? "an unknown amount" : size_text(holder.bytes));
   }
   if (holders.size() > kShownHolders)
-    text += fmt::format(" and {} more processes hold memory", holders.size() - kShownHolders);
+    text += fmt::format(" and {} more processes", holders.size() - kShownHolders);
   return text;
 }
 

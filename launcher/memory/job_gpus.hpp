@@ -16,7 +16,7 @@ struct GpuReading {
   Nvml::Activity activity;
 };
 
-// A process that holds memory of a GPU.
+// A process that uses memory of a GPU.
 struct GpuHolder {
   int pid = 0;
   std::uint64_t bytes = 0;  // 0: unknown
@@ -46,14 +46,14 @@ class JobGpus {
   bool loaded_ = false;
 };
 
-// What the clocks of a GPU are reduced for, from NVML's bits, such as "heat"; empty: nothing that
+// Why the clocks of a GPU are reduced, from NVML's bits, such as "heat"; empty: for no reason that
 // needs attention.
 std::string slowdown_text(std::uint64_t reasons);
 
 // The memory of a GPU that no running process explains: it belongs to processes that have ended.
 std::uint64_t undrained(const GpuReading& reading, const std::vector<GpuHolder>& holders);
 
-// "pid 4711 (python3 serve.py) holds 11.9 GiB, pid 4712 (...) 3.0 GiB".
+// "pid 4711 (python3 serve.py) uses 11.9 GiB, pid 4712 (...) uses 3.0 GiB".
 std::string holders_text(const std::vector<GpuHolder>& holders);
 
 }  // namespace mgpu::launcher

@@ -69,8 +69,8 @@ void MemoryMonitor::begin_attempt(int base_rank, int ranks, const RankCgroups& c
   const bool enforced_here = request_.limit != 0 && !request_.kernel_limits;
   if (enforced_here && !std::exchange(noted_fall_back_, true))
     callbacks_.note(
-        "no memory cgroup can be created here, so mgpu-run itself checks --worker-memory; a rank "
-        "that grows quickly may exceed it for a moment");
+        "cannot create a memory cgroup, so mgpu-run enforces --worker-memory itself; a rank that "
+        "grows quickly may exceed it for a moment");
   schedule(enforced_here ? kFirstEnforced : kFirst);
 }
 
@@ -135,7 +135,7 @@ void MemoryMonitor::complete(MemoryFacts& facts, int local_rank, pid_t pid,
     const bool own = record.pid == pid;
     if (!own && std::ranges::find(memory.children, record.pid) == memory.children.end()) continue;
     facts.oom_kills = std::max<std::uint64_t>(facts.oom_kills, 1);
-    facts.victim = fmt::format("{} {} (pid {}), which held {}",
+    facts.victim = fmt::format("{} {} (pid {}), which used {}",
                                own ? "the rank's process" : "the rank's child", record.name,
                                record.pid, size_text(record.bytes));
   }
@@ -149,7 +149,9 @@ void MemoryMonitor::when_drained(std::function<void()> then) {
   drain_limit_.expires_after(kNvmlSilent);
   drain_limit_.async_wait([this, drain](const boost::system::error_code& cancelled) {
     if (cancelled || drain != drain_) return;
-    callbacks_.note("NVML does not answer; restarting without knowing whether GPU memory is free");
+    callbacks_.note(fmt::format(
+        "NVML did not answer within {} s; restarting without checking whether GPU memory is free",
+        kNvmlSilent.count() / 1000));
     drain_.reset();
     drain->then();
   });

@@ -22,8 +22,8 @@ struct RankMemory {
 // /proc/PID/task/TID/children there seem to be no children.
 RankMemory memory_of(pid_t rank);
 
-// What the same processes hold, each shared page counted once (from Linux 5.4 on). It takes about a
-// millisecond for each 100 MiB. 0: the kernel does not say so of the rank.
+// What the same processes use, each shared page counted once (from Linux 5.4 on). It takes about a
+// millisecond for each 100 MiB. 0: the kernel does not report it for the rank.
 std::uint64_t exact_bytes(pid_t rank, const RankMemory& memory);
 
 // The memory of the machine, and what is in use, without page cache that the kernel can drop.

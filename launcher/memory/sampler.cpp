@@ -41,10 +41,10 @@ MemorySample MemorySampler::take(const SampleRequest& request) {
   return sample;
 }
 
-std::uint64_t MemorySampler::held_by(const SampleRequest& request, std::size_t local_rank,
+std::uint64_t MemorySampler::used_by(const SampleRequest& request, std::size_t local_rank,
                                      const RankMemory& memory) {
   const auto& rank = request.ranks[local_rank];
-  if (const auto cgroup = MemoryCgroup::in(rank.cgroup)) return cgroup->held();
+  if (const auto cgroup = MemoryCgroup::in(rank.cgroup)) return cgroup->used_bytes();
   return rank_histories_[local_rank].held.update(memory, request.limit,
                                                  [&] { return exact_bytes(rank.pid, memory); });
 }
@@ -55,14 +55,14 @@ void MemorySampler::sample_ranks(const SampleRequest& request, MemorySample& sam
     sample.ranks.push_back(rank.pid != 0 ? memory_of(rank.pid) : RankMemory{});
     const auto& memory = sample.ranks.back();
     auto& trend = rank_histories_[i].trend;
-    const auto held = memory.own == 0 || request.limit == 0 ? 0 : held_by(request, i, memory);
-    if (held != 0) {
-      if (const auto warning = trend.add({request.time, held, request.limit}))
-        sample.warnings.push_back(fmt::format("rank {} holds {}", rank.rank, warning->text()));
+    const auto used = memory.own == 0 || request.limit == 0 ? 0 : used_by(request, i, memory);
+    if (used != 0) {
+      if (const auto warning = trend.add({request.time, used, request.limit}))
+        sample.warnings.push_back(fmt::format("rank {} uses {}", rank.rank, warning->text()));
       if (!request.kernel_limits) {
-        if (held > request.limit) sample.over_limit[static_cast<int>(i)] = held;
+        if (used > request.limit) sample.over_limit[static_cast<int>(i)] = used;
         sample.next =
-            std::min(sample.next, time_to_fill(request.limit > held ? request.limit - held : 0));
+            std::min(sample.next, time_to_fill(request.limit > used ? request.limit - used : 0));
       }
     }
     sample.bytes_per_minute.push_back(trend.bytes_per_minute());
@@ -76,7 +76,7 @@ void MemorySampler::sample_host(const SampleRequest& request, MemorySample& samp
   const auto own = MemoryCgroup::in(request.cgroup);
   if (const auto cgroup = own ? own->with_smallest_limit() : std::nullopt)
     if (const auto limit = cgroup->limit(); limit != 0 && limit < sample.host.total) {
-      sample.host = {.used = cgroup->held(), .total = limit};
+      sample.host = {.used = cgroup->used_bytes(), .total = limit};
       what = fmt::format("memory of cgroup {}", cgroup->folder());
     }
   const auto warning = host_trend_.add({request.time, sample.host.used, sample.host.total});
@@ -84,7 +84,7 @@ void MemorySampler::sample_host(const SampleRequest& request, MemorySample& samp
   std::string most;
   const auto largest = std::ranges::max_element(sample.ranks, {}, &RankMemory::total);
   if (largest != sample.ranks.end() && largest->total() != 0)
-    most = fmt::format("; rank {} holds {} and its children {}",
+    most = fmt::format("; rank {} uses {} and its children {}",
                        request.ranks[static_cast<std::size_t>(largest - sample.ranks.begin())].rank,
                        size_text(largest->own), size_text(largest->children_bytes));
   sample.warnings.push_back(fmt::format("{}: {}{}", what, warning->text(), most));

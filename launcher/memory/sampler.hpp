@@ -38,11 +38,11 @@ struct MemorySample {
   std::vector<GpuReading> gpus;
   HostMemory host;
   std::vector<std::string> warnings;        // lines for the user
-  std::map<int, std::uint64_t> over_limit;  // local ranks, and what they hold
+  std::map<int, std::uint64_t> over_limit;  // local ranks, and what they use
   std::chrono::milliseconds next{0};        // when a rank may reach its limit at the earliest
 };
 
-// Takes samples, keeps their history, and finds what to warn of. It may block, so it is for a
+// Takes samples, keeps their history, and decides about warnings. It may block, so it is for a
 // thread of its own.
 class MemorySampler {
  public:
@@ -64,7 +64,7 @@ class MemorySampler {
   void sample_ranks(const SampleRequest& request, MemorySample& sample);
   void sample_host(const SampleRequest& request, MemorySample& sample);
   void sample_gpus(const SampleRequest& request, MemorySample& sample);
-  std::uint64_t held_by(const SampleRequest& request, std::size_t local_rank,
+  std::uint64_t used_by(const SampleRequest& request, std::size_t local_rank,
                         const RankMemory& memory);
 
   JobGpus gpus_;

@@ -208,7 +208,7 @@ std::string part_text(const nlohmann::json& part) {
   return share_text(part.at("used").get<std::uint64_t>(), part.at("total").get<std::uint64_t>());
 }
 
-// Of a single-node job, when its ranks run for a second.
+// A single-node job has this from one second after the start of its ranks on.
 std::string memory_lines(const nlohmann::json& memory) {
   std::string text = fmt::format("host memory: {}\n", part_text(memory.at("host")));
   for (const auto& rank : memory.at("ranks")) {

@@ -99,8 +99,8 @@ Contract contract_of(const Options& options, const Placement& placement, const A
   return c;
 }
 
-// After a lack of GPU memory: segments that grow leave fewer gaps in it. Not if the user has
-// configured the allocator, under either name.
+// After GPU memory ran out: segments that can grow leave fewer gaps in it. Not if the user has
+// configured the allocator with either variable.
 bool sets_allocator(const Options& options, const PlanFacts& facts, int oom_count) {
   if (oom_count == 0 || facts.allocator_set) return false;
   return std::none_of(options.env.begin(), options.env.end(), [](const auto& set) {

@@ -61,7 +61,7 @@ std::uint64_t MemoryCgroup::peak() const {
   return bytes_in(file("max_usage_in_bytes", "peak"));
 }
 
-std::uint64_t MemoryCgroup::held() const {
+std::uint64_t MemoryCgroup::used_bytes() const {
   const auto usage = bytes_in(file("usage_in_bytes", "current"));
   const auto text = read_kernel_file(file("stat", "stat")).value_or("");
   const auto cache = number_named(text, v2_ ? "active_file" : "total_active_file") +

@@ -16,8 +16,8 @@ class MemoryCgroup {
   const std::string& folder() const { return folder_; }
   std::uint64_t limit() const;  // 0: none
   std::uint64_t peak() const;   // with the page cache
-  // What its processes hold, without page cache that the kernel can drop.
-  std::uint64_t held() const;
+  // The memory of its processes, without page cache that the kernel can drop.
+  std::uint64_t used_bytes() const;
   // How many of its processes the kernel's OOM killer has killed. In v2 this includes the cgroups
   // below it.
   std::uint64_t oom_kills() const;

@@ -41,7 +41,8 @@ rendezvous::UniqueFd listen_at(const std::string& name) {
   if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       ::listen(fd.get(), kBacklog) != 0)
     rendezvous::throw_errno(
-        "cannot create the worker socket, so ranks get SIGTERM when another one fails");
+        "cannot create the worker socket, so hangs are not detected, and ranks get SIGTERM when "
+        "another rank fails");
   return fd;
 }
 

@@ -21,8 +21,8 @@
 namespace mgpu::launcher {
 
 // The socket through which any program of the job can talk to its launcher: lines of JSON in both
-// directions (docs/launcher.md, "Worker socket"). A rank that asks for it learns that it has to
-// abort because a peer has failed, which a signal cannot tell from "stop and save".
+// directions (docs/launcher.md, "Worker socket"). A rank that requests it learns that it has to
+// abort because another rank has failed; a signal would mean "stop and save".
 //
 // Its address is abstract: it is not a file, so nothing is left behind, and it ends with this
 // process. Only processes of our user (and root) may connect.
@@ -47,13 +47,13 @@ class WorkerSocket {
   // The last step that a rank reported in this attempt; -1: none did. Counts what ranks that have
   // ended sent before.
   std::int64_t last_step();
-  // Takes what processes have sent although the loop has not got to it.
+  // Reads what processes have sent and the event loop has not read yet.
   void take_waiting();
-  // Asks all processes that answer this in which collective they are; false: there is none.
+  // Sends a dump request to all processes that answer it; false: there are none.
   bool request_dumps();
   // What a process of the rank has answered since then.
   std::optional<CollectiveState> collective_of(int rank) const;
-  // Tells the rank to end at once. False if no process of it has asked to be told.
+  // Sends the rank an abort request. False if none of its processes accepts one.
   bool abort(int rank);
 
  private:

@@ -57,7 +57,7 @@ void GrpoTrainer::setup() {
   config_.per_device_train_batch_size = sizes_.per_device;
   reserve_memory(rewards.models);
   build();
-  sizes_.per_device = config_.per_device_train_batch_size;  // fewer after a lack of memory
+  sizes_.per_device = config_.per_device_train_batch_size;  // fewer after memory ran out
   const auto sequences = account_for_roles(rewards.models);
   plan();
   make_collector(std::move(rewards), sequences);

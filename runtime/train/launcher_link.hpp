@@ -7,12 +7,12 @@
 
 namespace mgpu::train {
 
-// From now on this process ends at once when its launcher says that another rank has failed (a
-// signal only requests a checkpoint, which would need all ranks), and tells its launcher on request
-// in which collective it is. Does nothing without a launcher.
+// From now on this process ends at once when its launcher reports that another rank has failed (a
+// signal only requests a checkpoint, which would need all ranks), and reports to its launcher on
+// request in which collective it is. Does nothing without a launcher.
 void obey_launcher(const rendezvous::Contract& contract);
 
-// Tells the launcher what this rank does: its heartbeats. The launcher learns from them whether a
+// Sends the heartbeats of this rank to the launcher, which learns from them whether a
 // restarted job makes progress, that a job hangs, and which rank is slow. Another thread sends the
 // newest state, every half second at most; nothing here waits for it or for the launcher.
 class StepReports {
@@ -23,8 +23,8 @@ class StepReports {
   StepReports(const StepReports&) = delete;
   StepReports& operator=(const StepReports&) = delete;
 
-  // So many steps are done. `waited_seconds` is how long this rank has waited for the others so
-  // far, since its start.
+  // `step` steps are completed. `waited_seconds` is how long this rank has waited for other ranks
+  // since its start.
   void report(std::int64_t step, double waited_seconds);
 
   // While it exists the rank does something that takes longer than a step. Scopes may be nested.

@@ -177,7 +177,9 @@ void Learner::divide_micro_batches(const StepOutcome& outcome) {
   if (outcome.indivisible || options_.pieces >= kMostPieces) {
     if (lack_) throw std::runtime_error(lack_->message);
     comm_.barrier("barrier after another rank ran out of memory");
-    throw std::runtime_error("another rank ran out of memory");
+    throw std::runtime_error(
+        "another rank ran out of memory and cannot divide its micro-batch further; see its "
+        "message");
   }
   lack_.reset();
   options_.pieces *= 2;

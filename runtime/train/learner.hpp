@@ -87,8 +87,8 @@ class Learner {
 
   // Divides each micro-batch into twice as many pieces in all further steps, which changes their
   // results only by rounding (and the dropout of adapters). `outcome` is that of the first step
-  // that must be repeated. Throws if a micro-batch cannot be divided further: the rank that ran out
-  // of memory at once, the others when it has failed.
+  // that must be repeated. Throws if a micro-batch cannot be divided further: on the rank that ran
+  // out of memory at once, on the other ranks after that rank has failed.
   void divide_micro_batches(const StepOutcome& outcome);
   std::size_t pieces() const { return options_.pieces; }
 

@@ -42,17 +42,19 @@ OomState Session::remembered_oom() {
         remembered(oom_in_checkpoint(config_.output_dir, config_.resume_from_checkpoint),
                    contract_.oom_count > 0 ? oom_in_file(config_.output_dir) : std::nullopt,
                    contract_.oom_count, jobs);
-    // Without a lack of memory so far there is nothing to share.
+    // If no attempt has run out of memory, there is nothing to share.
     if (state != OomState{.jobs = jobs}) text = oom_state_text(state);
   }
-  text = comm::share_text(*comm_, text, device_, "broadcast of the remedies for a lack of memory");
+  text =
+      comm::share_text(*comm_, text, device_, "broadcast of changes after running out of memory");
   return text.empty() ? OomState{.jobs = jobs} : parse_oom_state(text, kOomFile);
 }
 
 void Session::use_oom_remedies(PlanRequest& request) {
   if (config_.oom == OutOfMemory::fail && contract_.oom_count > 0)
     throw_recipe_error(
-        "an earlier attempt ran out of memory, and with oom: fail it is not repeated");
+        "an earlier attempt ran out of memory, and with oom: fail the job ends; "
+        "set oom: shrink to continue with settings that need less memory");
   if (config_.oom != OutOfMemory::shrink) return;
   oom_ = remembered_oom();
   const auto recipe = request.config;
@@ -75,7 +77,8 @@ void Session::use_oom_remedies(PlanRequest& request) {
         "an earlier attempt ran out of memory; the same steps are now computed with {}", changes));
   if (oom_.pieces > 1)
     notes_.push_back(fmt::format(
-        "an earlier attempt ran out of memory; each micro-batch is divided into {}", oom_.pieces));
+        "an earlier attempt ran out of memory; each micro-batch is divided into {} pieces",
+        oom_.pieces));
 }
 
 void Session::divide_micro_batches(const StepOutcome& outcome, std::int64_t step) {
@@ -88,7 +91,7 @@ void Session::divide_micro_batches(const StepOutcome& outcome, std::int64_t step
   learner_->divide_micro_batches(outcome);
   const auto& ranks = outcome.out_of_memory;
   reporter_->note(fmt::format(
-      "step {}: {} ran out of memory; each micro-batch is now divided into {} (the step is "
+      "step {}: {} ran out of memory; each micro-batch is now divided into {} pieces (the step is "
       "repeated and has the same result, up to rounding)",
       step, fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", ")),
       learner_->pieces()));

@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kStartTimeField = 22;   // of /proc/PID/stat
 constexpr double kOldestStart = 600;  // what is older than this at program start is no start time
 
-// How long ago the kernel created this process; 0 if it does not tell.
+// How long ago the kernel created this process; 0 if this is unknown.
 double age_at_program_start() {
   const auto stat = rendezvous::read_kernel_file("/proc/self/stat").value_or("");
   const auto name_end = stat.rfind(')');  // the name may contain blanks

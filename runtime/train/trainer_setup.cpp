@@ -53,7 +53,7 @@ void Trainer::plan_step_batch() {
   global_batch_ = batch_.global();
 }
 
-// After a lack of memory, build() has chosen smaller micro-batches for the same step.
+// After memory ran out, build() has chosen smaller micro-batches for the same step.
 void Trainer::adopt_micro_batch() {
   if (config_.per_device_train_batch_size == batch_.per_device) return;
   batch_.per_device = config_.per_device_train_batch_size;

@@ -52,7 +52,7 @@ class Hangs(JobTest):
         self.assertEqual(attempt["first_failure"]["rank"], 1)
         self.assertRegex(attempt["cause"]["text"],
                          r"^hang: no rank made progress for 1\.\d s \(limit 1\.0 s, from --hang-timeout\); "
-                         "rank 1 has done 4 steps, others 5; rank 1 is at .*, while ranks 0, 2 are at .*")
+                         "rank 1 has completed 4 steps, other ranks 5; rank 1 is at .*, while ranks 0, 2 are at .*")
         self.assertEqual(attempt["last_step"], 5)
         self.assertIn("mgpu-run: " + attempt["cause"]["text"][:30], job.err)
 
@@ -134,7 +134,7 @@ class Hangs(JobTest):
         ''')
         self.assertEqual(job.returncode, 0, job.err)
         self.assertRegex(job.err, r"^mgpu-run: rank 1 on \S+ is a straggler: its own work takes 30 ms per step, "
-                                  r"that of the other ranks 20 ms \(1\.50 times as long\), so that they wait "
+                                  r"that of the other ranks 20 ms \(1\.50 times as long\); the others wait "
                                   r"up to 10 ms in every step\n$")
 
     def test_the_status_shows_how_far_ranks_are(self):

@@ -33,18 +33,21 @@ class HangEvidence(TorchJobTest):
 
     def test_a_sleeping_rank_is_named(self):
         text = self.hang("sleeping", 2)
-        self.assertRegex(text, r"; rank 1 is in no collective but at hanging\.py:35 in main "
+        self.assertRegex(text, r"; rank 1 is not in a collective operation: it is at "
+                               r"hanging\.py:35 in main "
                                r"\(waits in .*nanosleep.*\), while rank 0 is in all_reduce")
 
     def test_a_rank_that_reads_a_pipe_is_named(self):
         text = self.hang("reading", 2)
-        self.assertRegex(text, r"; rank 1 is in no collective but at hanging\.py:15 in load_batch "
+        self.assertRegex(text, r"; rank 1 is not in a collective operation: it is at "
+                               r"hanging\.py:15 in load_batch "
                                r"\(waits in .*pipe_read\), while rank 0 is in all_reduce")
         self.assertIn("hanging.py:15 in load_batch\n", (self.evidence / "rank_1.txt").read_text())
 
     def test_a_rank_in_an_endless_loop_is_named(self):
         text = self.hang("computing", 2)
-        self.assertRegex(text, r"; rank 1 is in no collective but at hanging\.py:\d+ in compute "
+        self.assertRegex(text, r"; rank 1 is not in a collective operation: it is at "
+                               r"hanging\.py:\d+ in compute "
                                r"\(running\), while rank 0 is in all_reduce")
 
     def test_a_suspended_rank_is_named(self):

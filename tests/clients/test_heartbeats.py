@@ -30,7 +30,7 @@ class Heartbeats(TorchJobTest):
     def test_a_deadlocked_collective_is_a_hang(self):
         attempt = self.hang("heartbeats.py", "leave")
         self.assertEqual(attempt["first_failure"]["rank"], 1)
-        self.assertIn("rank 1 is in no collective", attempt["cause"]["text"])
+        self.assertIn("rank 1 is not in a collective operation", attempt["cause"]["text"])
 
     def test_a_trainer_with_the_callback_is_watched(self):
         attempt = self.hang("trainer_heartbeats.py")

@@ -164,7 +164,7 @@ class WorkerMemory(TorchJobTest):
                 job = self.grow(who, program=outer)
                 if job.returncode in (1, 99) and not job.report:
                     self.skipTest("mounts are not permitted here")
-                self.assertIn("no memory cgroup can be created here", job.err)
+                self.assertIn("cannot create a memory cgroup", job.err)
                 attempt = job.report["attempts"][0]
                 self.assertEqual((attempt["first_failure"]["rank"], attempt["cause"]["kind"]),
                                  (1, "host_oom"), attempt["cause"])

@@ -46,6 +46,15 @@ def lines_of(path):
     return [json.loads(line) for line in text.split("\n")[:-1] if line.startswith("{")]
 
 
+def shares_gpus(args):
+    import torch
+    return 0 < torch.cuda.device_count() < args.ranks
+
+
+def options(args):
+    return ["--replace-ranks"] * args.replace + ["--oversubscribe"] * shares_gpus(args)
+
+
 class NativeJob:
     """mgpu-train under mgpu-run. Rank 0's metrics have the times of steps and the parts of starts."""
 
@@ -70,8 +79,8 @@ class NativeJob:
         recipe = folder / "recipe.yaml"
         recipe.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in keys.items()))
         self.command = [BIN / "mgpu-run", "--nproc", str(args.ranks), "--max-restarts",
-                        str(args.kills), recipe]
-        self.env = {}
+                        str(args.kills), *options(args), recipe]
+        self.env = {"NCCL_SOCKET_IFNAME": "lo"} if shares_gpus(args) else {}
 
     def pids(self):
         return [rank["pid"] for rank in
@@ -107,7 +116,7 @@ class TrainerJob:
         if args.program == "torchrun":
             launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
         self.command = [*launcher, str(args.ranks), "--max-restarts", str(args.kills),
-                        os.path.abspath(__file__), *sys.argv[1:]]
+                        *(options(args) if args.program == "trainer" else []), os.path.abspath(__file__), *sys.argv[1:]]
         self.env = {"RESTART_BENCH_WORKER": str(folder)}
 
     def pids(self):
@@ -206,11 +215,12 @@ def measure(args, folder):
     finally:
         process.terminate()
         process.wait(timeout=120)
-    print(f"{args.program}, {args.model} {args.task}, {args.ranks} ranks: from the kill to the next "
+    place = ", in place" if args.replace else ""
+    print(f"{args.program}, {args.model} {args.task}, {args.ranks} ranks{place}: from the kill to the next "
           f"step {statistics.median(times):.2f} s (median), {max(times):.2f} s (longest)")
 
 
-def main():
+def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=SHAPES, default="1.5B")
     parser.add_argument("--task", choices=("full", "lora"), default="full")
@@ -223,7 +233,13 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="another key of mgpu-train's recipe, with a value in JSON")
     parser.add_argument("--folder", help="where models and checkpoints are written")
-    args = parser.parse_args()
+    parser.add_argument("--replace", action="store_true",
+                        help="mgpu-run --replace-ranks: the other ranks go on")
+    return parser
+
+
+def main():
+    args = arguments().parse_args()
     if "RESTART_BENCH_WORKER" in os.environ:
         train_with_transformers(args, pathlib.Path(os.environ["RESTART_BENCH_WORKER"]))
         return

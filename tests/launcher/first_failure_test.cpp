@@ -45,7 +45,7 @@ TEST_CASE("an attempt that mgpu-run could not start fails for that reason", "[ca
   CHECK(result.cause.text == "cannot listen on 127.0.0.1:0: Too many open files");
 }
 
-TEST_CASE("a rank that gave up waiting for a suspended one is not the cause", "[causes]") {
+TEST_CASE("a rank that timed out waiting for a suspended one is not the cause", "[causes]") {
   const auto suspended = GENERATE(true, false);
   AttemptResult result = attempt({.code = 1});
   FailureTraces traces{.stderr_tail = "mgpu-train: all-reduce did not finish within 3 s\n"};
@@ -55,8 +55,8 @@ TEST_CASE("a rank that gave up waiting for a suspended one is not the cause", "[
   CHECK(result.cause.kind == (suspended ? Cause::Kind::hang : Cause::Kind::exit_status));
   if (suspended)
     CHECK(result.cause.text ==
-          "hang: rank 4 was suspended by a signal or a debugger; rank 5 gave up waiting: exited "
-          "with status 1: mgpu-train: all-reduce did not finish within 3 s");
+          "hang: rank 4 was suspended by a signal or a debugger; rank 5 timed out waiting for it: "
+          "exited with status 1: mgpu-train: all-reduce did not finish within 3 s");
 }
 
 TEST_CASE("a failure of another kind is not blamed on a suspended rank", "[causes]") {

@@ -157,7 +157,7 @@ TEST_CASE("a full disk ends the writing of evidence with one line", "[hang]") {
   folder.write("full", "text\n");
   folder.write("never-written", "text\n");
   CHECK(folder.problem() ==
-        "cannot write to /dev: No space left on device; the evidence of the hang is not complete");
+        "cannot write to /dev: No space left on device; the evidence of the hang is incomplete");
   CHECK(folder.path() == "/dev");
   CHECK_FALSE(std::filesystem::exists("/dev/never-written"));
 }
@@ -173,15 +173,15 @@ TEST_CASE("evidence is written to no file that a link names", "[hang]") {
   folder.write("b", "text\n");
   CHECK(folder.problem() == "cannot write to " + path +
                                 ": Too many levels of symbolic links; the evidence of the hang is "
-                                "not complete");
+                                "incomplete");
   CHECK_FALSE(std::filesystem::exists(other));
 
   SECTION("a folder that cannot be created is none") {
     const EvidenceFolder none(path + "/a/hang");
     CHECK(none.path().empty());
     CHECK(none.problem() == "cannot create " + path +
-                                "/a/hang: Not a directory; the evidence of the hang is not "
-                                "complete");
+                                "/a/hang: Not a directory; the evidence of the hang is "
+                                "incomplete");
   }
 }
 
@@ -190,16 +190,16 @@ TEST_CASE("the evidence names the suspended rank and describes every rank", "[ha
   const IdleChild idle, suspended;
   suspended.suspend();
   const auto folder = parent.path("hang");
-  const HangScene scene{
+  const EvidenceRequest request{
       .ranks = {{4, idle.pid()}, {5, suspended.pid()}}, .folder = folder, .path = "/nowhere"};
-  const auto found = collect_evidence(scene, nothing_inherited());
+  const auto found = collect_evidence(request, nothing_inherited());
   CHECK(found.odd.rank == 5);
   CHECK(found.folder == folder);
   CHECK(found.problem.empty());
   const auto summary = evidence_text(folder + "/summary.txt");
   CHECK(summary.starts_with(found.odd.reason));
   CHECK(summary.find("rank 4 (pid " + std::to_string(idle.pid())) != std::string::npos);
-  CHECK(summary.find("neither eu-stack nor gdb is installed") != std::string::npos);
+  CHECK(summary.find("no native stacks: install eu-stack (elfutils) or gdb") != std::string::npos);
   CHECK(evidence_text(folder + "/rank_5.txt").find("State: T (stopped)") != std::string::npos);
 }
 
@@ -212,14 +212,14 @@ TEST_CASE("PyTorch's record of NCCL is requested and becomes part of the evidenc
       ::open(parent.path("rank_0.pipe").c_str(), O_RDONLY | O_NONBLOCK));
   REQUIRE(::mkfifo(parent.path("rank_1.pipe").c_str(), 0600) == 0);  // that nobody reads
   std::ofstream(parent.path("nccl_trace_rank_0")) << "record";
-  const HangScene scene{.ranks = {{0, idle.pid()}, {1, idle.pid()}},
-                        .folder = parent.path("hang"),
-                        .nccl_dir = parent.root().string(),
-                        .path = "/nowhere"};
-  collect_evidence(scene, nothing_inherited());
-  char request = 0;
-  CHECK(::read(pipe.get(), &request, 1) == 1);
-  CHECK(request == '1');
+  const EvidenceRequest request{.ranks = {{0, idle.pid()}, {1, idle.pid()}},
+                                .folder = parent.path("hang"),
+                                .nccl_dir = parent.root().string(),
+                                .path = "/nowhere"};
+  collect_evidence(request, nothing_inherited());
+  char byte = 0;
+  CHECK(::read(pipe.get(), &byte, 1) == 1);
+  CHECK(byte == '1');
   CHECK(evidence_text(parent.path("hang/nccl_trace_rank_0")) == "record");
   CHECK_FALSE(std::filesystem::exists(parent.path("nccl_trace_rank_0")));
 }
@@ -234,13 +234,13 @@ TEST_CASE("a rank that cannot be dumped gives one line", "[hang][fork]") {
   std::ofstream(debugger) << "#!/bin/sh\n" << script << "\n";
   std::filesystem::permissions(debugger, std::filesystem::perms::owner_all);
   const IdleChild idle;
-  const HangScene scene{.ranks = {{0, idle.pid()}, {1, 0}},
-                        .folder = parent.path("hang"),
-                        .path = tools.root().string(),
-                        .limit = std::chrono::milliseconds(600)};
-  const auto found = collect_evidence(scene, nothing_inherited());
+  const EvidenceRequest request{.ranks = {{0, idle.pid()}, {1, 0}},
+                                .folder = parent.path("hang"),
+                                .path = tools.root().string(),
+                                .limit = std::chrono::milliseconds(600)};
+  const auto found = collect_evidence(request, nothing_inherited());
   CHECK(found.odd.rank == 1);
-  const auto summary = evidence_text(scene.folder + "/summary.txt");
+  const auto summary = evidence_text(request.folder + "/summary.txt");
   CHECK(summary.find(line) != std::string::npos);
-  CHECK(evidence_text(scene.folder + "/rank_1.txt") == "its process no longer exists\n");
+  CHECK(evidence_text(request.folder + "/rank_1.txt") == "its process no longer exists\n");
 }

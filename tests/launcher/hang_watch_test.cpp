@@ -72,8 +72,8 @@ TEST_CASE("a rank that has done fewer steps is the cause of a hang", "[hangs]") 
   CHECK(hang->why == Evidence::behind);
   CHECK(cause_of(*hang).kind == Cause::Kind::hang);
   CHECK(cause_of(*hang).text ==
-        "hang: no rank made progress for 10 s (limit 10 s, from --hang-timeout); rank 1 has done 5 "
-        "steps, others 6");
+        "hang: no rank made progress for 10 s (limit 10 s, from --hang-timeout); rank 1 has "
+        "completed 5 steps, other ranks 6");
 }
 
 TEST_CASE("a suspended rank is the cause of a hang whatever the others did", "[hangs]") {
@@ -98,7 +98,7 @@ TEST_CASE("a rank that alone is in another phase is the cause of a hang", "[hang
   REQUIRE(hang);
   CHECK(hang->rank == 0);
   CHECK(hang->why == Evidence::other_phase);
-  CHECK(cause_of(*hang).text.ends_with("rank 0 is in the phase checkpoint, most others not"));
+  CHECK(cause_of(*hang).text.ends_with("rank 0 is in phase checkpoint, most other ranks are not"));
 }
 
 TEST_CASE("the first steps of an attempt may take ten times the fixed limit", "[hangs]") {
@@ -190,6 +190,30 @@ TEST_CASE("ranks that exited or stopped reporting are not watched", "[hangs]") {
   job.watch.forget(2);
   CHECK_FALSE(job.watch.watching());
   CHECK_FALSE(job.after(1000h));
+}
+
+TEST_CASE("a suspended rank gets no more time in a checkpoint than in a step", "[hangs]") {
+  SECTION("with a fixed limit") {
+    Job job(10s);
+    job.steps(1);
+    CHECK_FALSE(job.after(9999ms, {1}));
+    CHECK(job.after(10s, {1}));
+    job.steps(4);
+    job.phase("checkpoint");
+    CHECK_FALSE(job.after(99s));
+    const auto hang = job.after(10s, {1});
+    REQUIRE(hang);
+    CHECK(hang->rank == 1);
+    CHECK(hang->limit == 10s);
+  }
+  SECTION("with a learned limit") {
+    Job job(std::nullopt);
+    job.steps(20);
+    job.phase("checkpoint");
+    CHECK_FALSE(job.after(24h));
+    CHECK_FALSE(job.after(5min - 1s, {1}));
+    CHECK(job.after(5min, {1}));
+  }
 }
 
 TEST_CASE("a launcher without a suspect waits for the others", "[hangs]") {

@@ -227,7 +227,7 @@ TEST_CASE("a node that never took part in a round prints why the job ended", "[j
   CHECK(record.lines[0].find("train.py was stopped by SIGINT") != std::string::npos);
 }
 
-TEST_CASE("a scheduler's job that is stopped was pre-empted, except by ^C", "[journal]") {
+TEST_CASE("a scheduler's job that is stopped was preempted, except by ^C", "[journal]") {
   const TempDir dir;
   Options options;
   options.report = dir.path("report.json");
@@ -238,8 +238,9 @@ TEST_CASE("a scheduler's job that is stopped was pre-empted, except by ^C", "[jo
   SECTION("by SIGTERM") {
     record.journal.finish(143, SIGTERM);
     REQUIRE(record.lines.size() == 1);
-    CHECK(record.lines[0].ends_with(
-        "(exit status 143); Slurm job 42 was cancelled, pre-empted or has reached its time limit"));
+    CHECK(
+        record.lines[0].ends_with("(exit status 143); Slurm job 42 was cancelled or preempted, or "
+                                  "has reached its time limit"));
     CHECK(nlohmann::json::parse(text_of(options.report))["stop_kind"] == "preempted");
   }
   SECTION("by SIGINT") {

@@ -59,7 +59,7 @@ TEST_CASE("the memory files of cgroup v1 and v2 give the same numbers", "[memory
   CHECK(cgroup->oom_kills() == (v2 ? 2 : 5));
   CHECK(cgroup->limit() == 0);
   CHECK(cgroup->peak() == 2'000'000);
-  CHECK(cgroup->held() == 650'000);
+  CHECK(cgroup->used_bytes() == 650'000);
   CHECK_FALSE(cgroup->with_smallest_limit());
 
   SECTION("a limit includes swap, and in v2 ends all processes of the rank") {

@@ -76,7 +76,7 @@ TEST_CASE("a rank above its limit is killed once, with a note where no cgroup li
   MonitoredJob job({}, 1 << 20);
   const RankCgroups none("", "", 0);
   job.monitor.begin_attempt(4, 2, none);
-  CHECK_THAT(job.notes.at(0), Contains("no memory cgroup can be created here"));
+  CHECK_THAT(job.notes.at(0), Contains("cannot create a memory cgroup"));
   REQUIRE(job.until([&] { return !job.killed.empty(); }));
   CHECK(job.killed == std::vector{0});
   job.monitor.end_attempt();
@@ -105,7 +105,7 @@ TEST_CASE("the kernel's log tells which process of the rank it killed", "[memory
   const auto cause = diagnose({.report = {.signal = SIGKILL}, .memory = facts});
   CHECK_THAT(
       cause.text,
-      Contains("the kernel killed the rank's process python3 (pid 4711), which held 3.0 GiB"));
+      Contains("the kernel killed the rank's process python3 (pid 4711), which used 3.0 GiB"));
 }
 
 TEST_CASE("a restart waits until the GPU memory of ended ranks is free", "[memory_monitor]") {
@@ -135,7 +135,7 @@ TEST_CASE("a restart waits until the GPU memory of ended ranks is free", "[memor
     CHECK_THAT(
         job.notes[0],
         Contains("GPU memory is still in use after the previous attempt: GPU 1: 68.4 of 80.0 GiB "
-                 "in use, pid 999999 (not running here) holds 68.4 GiB; restarting anyway"));
+                 "in use, pid 999999 (not running here) uses 68.4 GiB; restarting anyway"));
   }
   SECTION("and not for programs that run, which are named") {
     const auto own = std::to_string(::getpid());

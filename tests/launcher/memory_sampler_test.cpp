@@ -152,7 +152,7 @@ TEST_CASE("a rank above its limit is reported if the kernel does not limit it",
     REQUIRE(sample.over_limit.contains(0));
     CHECK(sample.over_limit.at(0) >= 64 * kMebibyte);
     REQUIRE_FALSE(sample.warnings.empty());
-    CHECK_THAT(sample.warnings[0], Contains("rank 4 holds") && Contains("of 32.0 MiB"));
+    CHECK_THAT(sample.warnings[0], Contains("rank 4 uses") && Contains("of 32.0 MiB"));
   }
   SECTION("but not if the kernel does") {
     request.kernel_limits = true;
@@ -213,7 +213,7 @@ TEST_CASE("a GPU that fills up is reported with the processes that use it", "[me
              Contains("GPU 2: 75.5 of 80.0 GiB, growing 0.6 GiB a minute: full in about 8 "
                       "minutes; pid " +
                       own + " ("));
-  CHECK_THAT(lines[0], Contains("holds 68.4 GiB, pid 999999 (not running here) holds 6.8 GiB"));
+  CHECK_THAT(lines[0], Contains("uses 68.4 GiB, pid 999999 (not running here) uses 6.8 GiB"));
 }
 
 TEST_CASE("a hot GPU is reported once", "[memory_sampler]") {

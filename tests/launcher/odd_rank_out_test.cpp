@@ -74,20 +74,21 @@ TEST_CASE("the rank that the others wait for is named, and why", "[hang]") {
       {{in_call(0, "all_reduce", 10), {.rank = 1}}, 1, "rank 1 is no longer running"},
       {{in_call(0, "all_reduce", 10), in_state(1, 'D')},
        1,
-       "rank 1 is in an uninterruptible call of the kernel: futex_wait, often of a disk, a file "
+       "rank 1 is in an uninterruptible system call (futex_wait), often because of a disk, a file "
        "server or a driver"},
       {{in_call(0, "all_reduce", 10), in_own_code(1, 20)},
        1,
-       "rank 1 is in no collective but at train.py:20 in load (waits in hrtimer_nanosleep), while "
-       "rank 0 is in all_reduce (train.py:10)"},
+       "rank 1 is not in a collective operation: it is at train.py:20 in load (waits in "
+       "hrtimer_nanosleep), while rank 0 is in all_reduce (train.py:10)"},
       {{waiting_for_gpu(0, 10), in_own_code(1, 20)},
        1,
-       "rank 1 is in no collective but at train.py:20 in load (waits in hrtimer_nanosleep), while "
-       "rank 0 is in train.py:10 in main, which called synchronize (__init__.py:1162) (running)"},
+       "rank 1 is not in a collective operation: it is at train.py:20 in load (waits in "
+       "hrtimer_nanosleep), while rank 0 is in train.py:10 in main, which called synchronize "
+       "(__init__.py:1162) (running)"},
       {{in_own_code(0, 20, 'R'), in_call(1, "all_reduce", 10), in_call(2, "all_reduce", 10)},
        0,
-       "rank 0 is in no collective but at train.py:20 in load (running), while ranks 1, 2 are in "
-       "all_reduce (train.py:10)"},
+       "rank 0 is not in a collective operation: it is at train.py:20 in load (running), while "
+       "ranks 1, 2 are in all_reduce (train.py:10)"},
       {{in_call(0, "all_reduce", 10), in_call(1, "all_reduce", 10), in_call(2, "barrier", 14)},
        2,
        "rank 2 is in barrier (train.py:14), while ranks 0, 1 are in all_reduce (train.py:10)"},
@@ -100,8 +101,8 @@ TEST_CASE("the rank that the others wait for is named, and why", "[hang]") {
        "train.py:20 in load (waits in hrtimer_nanosleep)"},
       {{reporting(0, 7, true), reporting(1, 7, false), reporting(2, 7, true)},
        1,
-       "rank 1 is in no collective, while ranks 0, 2 wait for all-reduce "
-       "of gradients (collective 7, 64 elements)"},
+       "rank 1 is not in a collective operation, while ranks 0, 2 wait for all-reduce of gradients "
+       "(collective 7, 64 elements)"},
       {{reporting(0, 7, true), reporting(1, 6, true), reporting(2, 7, true)},
        1,
        "rank 1 is still in all-reduce of gradients (collective 6, 64 elements), while rank 0 is in "
@@ -112,12 +113,12 @@ TEST_CASE("the rank that the others wait for is named, and why", "[hang]") {
        "gradients (collective 7, 64 elements)"},
       {{in_native(0, {"read"}), in_native(1, {"poll", "ncclAllReduce"})},
        0,
-       "rank 0 is in no collective but at read (waits in futex_wait), while rank 1 is in "
-       "ncclAllReduce"},
+       "rank 0 is not in a collective operation: it is at read (waits in futex_wait), while rank 1 "
+       "is in ncclAllReduce"},
       {{sleeping(0), {.rank = 1, .process_state = 'R'}, sleeping(2)},
        1,
-       "rank 1 is at an unknown place (running), while ranks 0, 2 are at an unknown place (waits "
-       "in futex_wait)"},
+       "rank 1 is at an unknown location (running), while ranks 0, 2 are at an unknown location "
+       "(waits in futex_wait)"},
   }));
   CAPTURE(reason);
   const auto found = odd_rank_out(ranks);
@@ -131,7 +132,7 @@ TEST_CASE("no rank is named when none differs, or when two differ from each othe
     std::string reason;
   };
   const auto [ranks, reason] = GENERATE(values<Case>({
-      {{}, "nothing is known about the ranks"},
+      {{}, "no rank could be examined"},
       {{in_call(0, "all_reduce", 10), in_call(1, "all_reduce", 10)},
        "no rank differs from the others"},
       {{in_state(0, 'T'), in_state(1, 'T')}, "no rank differs from the others"},
@@ -146,13 +147,14 @@ TEST_CASE("no rank is named when none differs, or when two differ from each othe
   CHECK(found.reason == reason);
 }
 
-TEST_CASE("several ranks that are in no collective are all listed", "[hang]") {
+TEST_CASE("several ranks that are not in a collective are all listed", "[hang]") {
   std::vector<RankState> ranks{in_call(0, "all_reduce", 10)};
   for (int rank = 1; rank < 12; ++rank) ranks.push_back(in_own_code(rank, 20));
   const auto found = odd_rank_out(ranks);
   CHECK(found.rank == 1);
   CHECK(found.reason.starts_with(
-      "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more are in no collective but at train.py:20"));
+      "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more are not in a collective operation: they are at "
+      "train.py:20"));
 }
 
 TEST_CASE("the place of a collective is where the program calls it, not torch", "[hang]") {

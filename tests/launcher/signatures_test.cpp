@@ -64,6 +64,7 @@ TEST_CASE("real exceptions have the kind of their cause", "[signatures]") {
       {"OSError: [Errno 28] No space left on device", Kind::disk_full},
       {"OSError: [Errno 122] Disk quota exceeded: '/home/u/checkpoint-100'", Kind::disk_full},
       {"OSError: 1000000 requested and 131056 written", Kind::disk_full},
+      {"RuntimeError: basic_ios::clear: iostream error", Kind::disk_full},  // torch.save
       {"RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534",
        Kind::disk_full},
       {"safetensors._safetensors_rust.SafetensorError: Error while serializing: I/O error: No "
@@ -403,7 +404,7 @@ TEST_CASE("a signal from outside is not a crash", "[signatures]") {
   CHECK(cause.kind == Kind::killed);
   CHECK(cause.text.find("which mgpu-run did not send") != std::string::npos);
 
-  SECTION("and in a scheduler's job that is being ended it is a pre-emption") {
+  SECTION("and in a scheduler's job that is being ended it is a preemption") {
     FailureEvidence evidence{.report = {.signal = SIGTERM}, .stopped_by = "Slurm job 42"};
     CHECK(diagnose(evidence).kind == Kind::preempted);
     CHECK(diagnose(evidence).text.find("Slurm job 42") != std::string::npos);

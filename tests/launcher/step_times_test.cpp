@@ -27,7 +27,7 @@ TEST_CASE("a rank that is slower for long is named once, with its cost", "[strag
   CHECK(named.front() == Straggler{2, 150, 100});
   CHECK(straggler_line(named.front(), "host7") ==
         "rank 2 on host7 is a straggler: its own work takes 150 ms per step, that of the other "
-        "ranks 100 ms (1.50 times as long), so that they wait up to 50 ms in every step");
+        "ranks 100 ms (1.50 times as long); the others wait up to 50 ms in every step");
 
   SECTION("again in the next attempt") {
     times.begin_attempt();

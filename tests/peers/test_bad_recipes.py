@@ -271,7 +271,7 @@ class LostRanks(trainer.TrainerTest):
                                   "another rank is stuck, too slow, or has exited")
         self.assertIn("first failure: rank 1", run.err)
         self.assertRegex(run.err, r"cause   hang: rank 1 was suspended by a signal or a debugger; rank "
-                                  r"0 gave up waiting: .* did not finish within 3 s")
+                                  r"0 timed out waiting for it: .* did not finish within 3 s")
         self.assertLess(time.monotonic() - begin, SOON * trainer.SLOWER, run.err)
         self.assert_all_gone(ranks)
 

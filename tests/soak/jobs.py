@@ -34,7 +34,7 @@ max_steps: 10000000
 learning_rate: 1.0e-3
 lr_scheduler_type: constant
 logging_steps: 1
-save_steps: 5
+save_steps: {save_steps}
 save_total_limit: 2
 output_dir: {folder}
 plot_loss: false
@@ -104,10 +104,14 @@ class Job:
                                                                     str(self.folder)]
         limit = self.limits[node].enter() if self.limits else []
         env = environment(**{
-            MARK: self.mark, "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(self.folder),
-            "OMP_NUM_THREADS": "1", "PYTHON_EXEC": TORCH_PYTHON, "NO_COLOR": "1",
+            MARK: self.mark, "TMPDIR": str(self.folder), "OMP_NUM_THREADS": "1",
+            "PYTHON_EXEC": TORCH_PYTHON, "NO_COLOR": "1", "SOAK_DEVICE": self.setup.device,
+            **({"CUDA_VISIBLE_DEVICES": ""} if self.setup.device == "cpu" else {}),
             "MGPU_TRAIN": os.environ.get("MGPU_TRAIN")
             or str(pathlib.Path(MGPU_RUN).with_name("mgpu-train")),
+            "NCCL_SOCKET_IFNAME": "eth0" if self.net else "lo",
+            # NCCL takes ranks of one host that share a GPU for a mistake.
+            **({"NCCL_HOSTID": f"node{node}"} if self.setup.nodes > 1 else {}),
             **({"GLOO_SOCKET_IFNAME": "eth0"} if self.net else {})})
         ours, theirs = os.pipe()
         with open(self.folder / f"agent{node}.err", "wb") as err:
@@ -126,7 +130,9 @@ class Job:
             recipe = self.folder / "quickstart.yaml"
             recipe.write_text(QUICKSTART.format(
                 examples=ROOT / "docs" / "examples", folder=self.disk,
-                per_device=8 // self.ranks))
+                per_device=8 // self.ranks,
+                # A step takes a few milliseconds on a GPU.
+                save_steps=5 if self.setup.device == "cpu" else 100))
             program = [recipe]
         else:
             program = [ROOT / "tests" / "soak" / "programs" / "ddp_training.py", self.disk]
@@ -143,8 +149,9 @@ class Job:
             "--nnodes", self.setup.nodes, "--node-rank", node, "--master-addr", self._address(),
             "--master-port", self.port, "--rdzv-token-file", self.folder / "token"]
         hang = ["--hang-timeout", self.setup.hang_timeout] if self.setup.hang_timeout else []
+        shared = ["--oversubscribe"] if self.setup.device == "cuda" else []
         return [MGPU_RUN, *nodes, "--nproc", per_node, "--max-restarts", RESTARTS, "--grace", 5,
-                *hang, "--report", self.folder / f"report{node}.json", *program]
+                *hang, *shared, "--report", self.folder / f"report{node}.json", *program]
 
     @property
     def ranks(self):

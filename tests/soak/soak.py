@@ -43,6 +43,7 @@ class Setup:
     seed: int
     disk: pathlib.Path
     hang_timeout: float = 0
+    device: str = "cpu"
 
 
 def chosen(setup, number, names):
@@ -170,7 +171,8 @@ def run_job(setup, numbers, names, folder, write):
         for row in rows:
             row["orphans"] = row.get("orphans", 0) + (len(orphans) if row is rows[-1] else 0)
             write({**summary.with_cause(row, failures), "job": setup.job, "nodes": setup.nodes,
-                   "launcher": setup.launcher, "seed": setup.seed, "run": job.mark})
+                   "launcher": setup.launcher, "device": setup.device, "seed": setup.seed,
+                   "run": job.mark})
     if trouble:
         print(trouble, file=sys.stderr, flush=True)
     return left
@@ -188,6 +190,8 @@ def arguments():
     parser.add_argument("--faults", type=int, default=30, help="how many in all [30]")
     parser.add_argument("--job", choices=["quickstart", "pytorch"], default="quickstart")
     parser.add_argument("--nodes", type=int, choices=[1, 4], default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu",
+                        help="where the ranks compute; they may share a GPU [cpu]")
     parser.add_argument("--launcher", default="mgpu-run",
                         help="mgpu-run, torchrun, or both with a comma between them [mgpu-run]")
     parser.add_argument("--faults-per-job", type=int, default=250,
@@ -238,7 +242,7 @@ def main():
     launchers = args.launcher.split(",")
     hang = args.hang_timeout if has_hang_timeout() else 0
     setups = [Setup(args.job, args.nodes, launcher, args.seed, pathlib.Path(disk),
-                    hang if launcher == "mgpu-run" else 0) for launcher in launchers]
+                    hang if launcher == "mgpu-run" else 0, args.device) for launcher in launchers]
     names = [name for name in names_for(setups[0])
              if not args.only or name in args.only.split(",")]
     reasons = skipped(names)

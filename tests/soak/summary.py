@@ -4,7 +4,7 @@ import collections
 import statistics
 
 FEWEST_RIGHT = 0.99
-MOST_MEMORY_KIB = 16 << 10  # of a launcher at any time
+MOST_MEMORY_KIB = {"cpu": 16 << 10, "cuda": 40 << 10}  # of a launcher at any time; cuda: with NVML
 # By how much a launcher's memory may grow from the second third of a job to the last. The buffers
 # of a first flood stay: in a short job it may come late.
 MOST_GROWTH_KIB = 512
@@ -81,7 +81,7 @@ def broken_rules(rows, not_judged=()):
         if (more := growth(job, "rss")) > most:
             broken.append(f"the launcher's memory grew by {more:g} KiB in {len(job)} faults")
         most = max((agent["hwm"] for row in job for agent in row.get("sizes", ())), default=0)
-        if most > MOST_MEMORY_KIB:
+        if most > MOST_MEMORY_KIB[job[0].get("device", "cpu")]:
             broken.append(f"the launcher's memory reached {most} KiB")
     return broken
 

@@ -268,9 +268,9 @@ std::vector<KeySpec> memory_keys() {
                        {{"shrink", OutOfMemory::shrink},
                                   {"restart", OutOfMemory::restart},
                                   {"fail", OutOfMemory::fail}}),
-       .help = "what to do when memory is not sufficient; shrink: computes the same steps in "
-               "smaller micro-batches, and restarts with settings that need less; restart: restarts "
-               "with the same settings; fail: does not train again. See [Out of memory](training.md#out-of-memory)"},
+       .help = "what to do when memory runs out; shrink: compute the same steps in smaller "
+               "micro-batches, and restart with settings that need less memory; restart: restart "
+               "with the same settings; fail: do not restart. See [Out of memory](training.md#out-of-memory)"},
       {.name = "deepspeed",
        .aliases = {"deepspeed_config", "accelerate_config", "zero_optimization"},
        .help = "DeepSpeed JSON or accelerate YAML file, or its keys inline; see [DeepSpeed and "

@@ -140,11 +140,12 @@ std::int64_t pieces_for(const TrainConfig& config, std::int64_t pieces) {
 std::string no_remedy_left(const PlanRequest& request, const std::vector<std::string>& tried) {
   const auto changes = smaller_settings(request, tried);
   return fmt::format(
-      "training ran out of memory with every setting that makes the same steps; tried {}; {}",
-      tried.empty() ? "nothing, since no setting needs less"
+      "training ran out of memory with every setting that computes the same steps; tried {}; {}",
+      tried.empty() ? "nothing, because no setting needs less memory"
                     : fmt::format("{}", fmt::join(tried, "; ")),
-      changes.empty() ? "use larger GPUs or a smaller model"
-                      : fmt::format("needs less: {}", fmt::join(changes, ", or ")));
+      changes.empty()
+          ? "use larger GPUs or a smaller model"
+          : fmt::format("settings that need less memory: {}", fmt::join(changes, ", or ")));
 }
 
 }  // namespace mgpu::train

@@ -8,7 +8,7 @@
 
 namespace mgpu::train {
 
-// Settings that make the same steps with less memory, and the one that the last change has set.
+// Settings that compute the same steps with less memory, and the setting that was changed last.
 struct OomRemedy {
   std::int64_t per_device = 1;
   Recompute recompute = Recompute::no;
@@ -16,9 +16,10 @@ struct OomRemedy {
   std::string change;  // as in a recipe: "zero_stage: 2"
 };
 
-// What is tried in turn after attempts that ran out of memory, each in addition to those before:
-// micro-batches are halved down to one sequence, then layers are recomputed, then their inputs are
-// kept on the host, then more is sharded. zero_stage and gradient_checkpointing must not be auto.
+// The changes that are tried, one after each attempt that ran out of memory, in addition to those
+// before: micro-batches are halved down to one sequence, then layers are recomputed, then their
+// inputs are kept on the host, then more is sharded. zero_stage and gradient_checkpointing must not
+// be auto.
 std::vector<OomRemedy> oom_remedies(const TrainConfig& config, std::int64_t ranks);
 
 // Whether smaller micro-batches have the same loss. Not with GRPO losses that contain a mean or a
@@ -43,8 +44,8 @@ std::string changed_settings(const TrainConfig& recipe, const TrainConfig& now);
 // rows.)
 std::int64_t pieces_for(const TrainConfig& config, std::int64_t pieces);
 
-// The error of a job whose remedies are used up: what was tried, and changes of the recipe that
-// need less memory. The request has the settings without remedies. Does not throw RecipeError.
+// The error of a job that has no remedy left: what was tried, and changes of the recipe that need
+// less memory. The request has the settings without remedies. Does not throw RecipeError.
 std::string no_remedy_left(const PlanRequest& request, const std::vector<std::string>& tried);
 
 }  // namespace mgpu::train

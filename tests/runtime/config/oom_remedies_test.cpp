@@ -160,7 +160,7 @@ TEST_CASE("without a remedy left the error names what was tried and what needs l
   request.config.gradient_accumulation_given = true;
   CHECK_THAT(no_remedy_left(request, changes(request.config, 1)),
              Contains("tried per_device_train_batch_size: 3; per_device_train_batch_size: 2; ") &&
-                 Contains("gradient_checkpointing: offload; needs less: ") &&
+                 Contains("gradient_checkpointing: offload; settings that need less memory: ") &&
                  Contains("max_length: 256 (from "));
 }
 
@@ -174,6 +174,7 @@ TEST_CASE("advice that cannot be computed does not hide that no remedy is left",
   SECTION("for a change of it") {
     request.config.gradient_accumulation_given = true;
     request.config.gradient_accumulation_steps = 1'000'000'000 / 6;  // not with more ranks
-    CHECK_THAT(no_remedy_left(request, {}), Contains("needs less: max_length: 256 (from "));
+    CHECK_THAT(no_remedy_left(request, {}),
+               Contains("settings that need less memory: max_length: 256 (from "));
   }
 }

@@ -79,13 +79,15 @@ def main():
     if first:
         say(f"rank 0 of {ranks} initialized")
 
+    device = torch.device(os.environ.get("SOAK_DEVICE", "cpu"))
     torch.manual_seed(7)
     model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    model.to(device)
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01, momentum=0.9)
     checkpoint, step = folder / "checkpoint.pt", 0
     if checkpoint.exists():
-        saved = torch.load(checkpoint)
+        saved = torch.load(checkpoint, map_location=device)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         step = saved["step"]
@@ -98,7 +100,7 @@ def main():
         if order.exists():
             order.unlink()
             raise RuntimeError(f"rank {rank} was told to fail")
-        loss = torch.nn.functional.mse_loss(ddp(x), y)
+        loss = torch.nn.functional.mse_loss(ddp(x.to(device)), y.to(device))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
