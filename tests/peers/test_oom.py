@@ -53,7 +53,7 @@ class LimitedMemoryTest(TrainerTest):
         rows[STEP * LARGE_STEP:STEP * (LARGE_STEP + 1)] = large
         write_rows(self.data, rows)
 
-    def limited(self, limits="", nproc=2, options=(), out=None, **keys):
+    def limited(self, limits="", nproc=2, options=(), out=None, ooms=0, **keys):
         """Trains 6 steps, the fourth of which is large. `limits`: RANK=BYTES,..."""
         self.runs += 1
         folder = self.dir / (out or f"run-{self.runs}")
@@ -61,8 +61,8 @@ class LimitedMemoryTest(TrainerTest):
                                 "per_device_train_batch_size": STEP // nproc,
                                 "save_strategy": "no", **keys})
         command = [BIN / "mgpu-train", recipe, f"--set=output_dir={folder}"]
-        job = self.start("--nproc", nproc, *options, sys.executable, self.program, self.dir, limits,
-                         *command, program=str(BIN / "mgpu-run"),
+        job = self.start("--nproc", nproc, *options, "/usr/bin/env", f"MGPU_OOM_COUNT={ooms}",
+                         sys.executable, self.program, self.dir, limits, *command, program=str(BIN / "mgpu-run"),
                          env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
         job.folder = folder
         return self.end(job)
@@ -132,6 +132,18 @@ class DividedMicroBatches(LimitedMemoryTest):
         self.assertNotIn("divided", run.notes)
 
 
+class Recomputation(LimitedMemoryTest):
+    def test_an_attempt_that_recomputes_layers_allocates_less(self):
+        self.write(make_rows(STEP - 1, 2, 8, 8) + make_rows(1, 3, 1600, 1600))
+        allocated = []
+        for ooms in (0, 1):
+            run = self.limited(nproc=1, ooms=ooms, per_device_train_batch_size=1, max_steps=4)
+            self.assertEqual(run.status, 0, run.out + run.err)
+            allocated.append(int((self.dir / "allocated-0").read_text()))
+        self.assertIn("the same steps are now computed with gradient_checkpointing: true", run.notes)
+        self.assertLess(allocated[1], allocated[0] - (50 << 20))
+
+
 class GrpoUpdates(LimitedMemoryTest):
     large_step = 1
 
@@ -174,6 +186,7 @@ class RestartedAttempts(TrainerTest):
         whole = self.failing(0)
         self.assertNotIn("out of memory", whole.notes)
         one = self.assert_trains(1, "per_device_train_batch_size: 4")
+        self.assertIn("8 sequences per step = 4 per device x 1 rank x 2 accumulation", one.notes)
         four = self.assert_trains(4, "per_device_train_batch_size: 1, gradient_checkpointing: true")
         for run in (one, four):
             self.assert_same_course(run, whole, rtol=1e-5, atol=1e-5)
@@ -183,6 +196,16 @@ class RestartedAttempts(TrainerTest):
         run = self.assert_trains(
             6, "per_device_train_batch_size: 1, gradient_checkpointing: offload, zero_stage: 3", 2)
         self.assert_same_course(run, whole, rtol=1e-5, atol=1e-5)
+
+    def test_each_higher_stage_has_its_own_collectives(self):
+        for ooms, collective in ((0, "all-reduce of gradients"), (1, "reduce-scatter of gradients"),
+                                 (3, "all-gather of weights")):
+            with self.subTest(ooms=ooms):
+                run = self.failing(ooms, 2, per_device_train_batch_size=1, zero_stage=0,
+                                   gradient_checkpointing="offload", trace_steps=[2])
+                self.assertEqual(run.status, 0, run.out + run.err)
+                traces = [path.read_text() for path in (run.folder / "traces").rglob("*.json")]
+                self.assertTrue(any(collective in trace for trace in traces), len(traces))
 
     def test_a_resumed_run_goes_on_with_the_settings_of_its_checkpoint(self):
         keys = {"out": "run", "save_strategy": "steps", "save_steps": 2}
@@ -206,7 +229,7 @@ class RestartedAttempts(TrainerTest):
         recipe = self.recipe(per_device_train_batch_size=4, max_steps=2, save_strategy="steps",
                              save_steps=2, lr_scheduler_type="constant")
         (self.dir / "first.yaml").write_text(pathlib.Path(recipe).read_text())
-        before = ('export MGPU_JOB_COOKIE=node-$(( (RANK + MGPU_OOM_COUNT) % 2 )); '
+        before = ('export MGPU_JOB_COOKIE=node-$(( (RANK + MGPU_OOM_COUNT) % 2 * 11 )); '
                   f'[ $MGPU_OOM_COUNT = 1 ] && {train};')
         run = self.assert_trains(2, "per_device_train_batch_size: 1", 2, out="run", before=before,
                                  save_strategy="steps", lr_scheduler_type="constant",
