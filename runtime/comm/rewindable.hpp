@@ -31,7 +31,9 @@ class Rewindable : public Comm {
   void close() override { comm_.close(); }
 
  private:
-  bool starts();  // whether the next collective is to be started
+  // Calls start(), unless the collective is to be left out. One that throws was not started.
+  template <class Start>
+  Pending pass_on(Start start);
 
   Comm& comm_;
   std::size_t started_ = 0;   // since the mark

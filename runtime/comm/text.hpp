@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 
 #include <string>
+#include <vector>
 
 #include "runtime/comm/comm.hpp"
 
@@ -11,5 +12,9 @@ namespace mgpu::comm {
 // Returns rank 0's text on every rank; the other ranks' `text` is ignored. `device` is the device
 // of the tensors in collectives.
 std::string share_text(Comm& comm, const std::string& text, c10::Device device, const char* what);
+
+// Returns the texts of all ranks on every rank.
+std::vector<std::string> gather_texts(Comm& comm, const std::string& text, c10::Device device,
+                                      const char* what);
 
 }  // namespace mgpu::comm

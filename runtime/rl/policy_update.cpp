@@ -52,15 +52,14 @@ train::StepRecord PolicyUpdate::run_step(const UpdateRequest& request, grpo::Los
     return piece_of(micro_batches[number / pieces], number % pieces, pieces);
   };
   const auto run_piece = [&](std::size_t number, train::StepRecord&) {
-    const auto micro_batch = piece(number);
-    if (micro_batch.skipped)
-      policy_.learner.shards().skip_micro_batch();
-    else
-      metrics.add(compute(request, micro_batch));
+    metrics.add(compute(request, piece(number)));
   };
-  train::MicroBatches all{micro_batches.size() * pieces, run_piece, {}};
+  const auto skipped = [&](std::size_t number) { return micro_batches[number / pieces].skipped; };
+  train::MicroBatches all{micro_batches.size() * pieces, run_piece, {}, skipped};
   if (request.divide_micro_batches)
-    all.divisible = [&](std::size_t number) { return piece(number).entries.size() > 1; };
+    all.divisible = [&](std::size_t number) {
+      return !skipped(number) && piece(number).entries.size() > 1;
+    };
   return policy_.learner.step(all, request.learning_rate, request.requests);
 }
 

@@ -139,9 +139,9 @@ void Learner::run(const MicroBatches& micro_batches, std::size_t number, StepRec
   shard_comm_.mark();
   shards_.begin_micro_batch(number == 0, number + 1 == micro_batches.count);
   if (!options_.survives_out_of_memory || !micro_batches.divisible)
-    return micro_batches.run(number, record);
+    return run_or_skip(micro_batches, number, record);
   try {
-    return micro_batches.run(number, record);
+    return run_or_skip(micro_batches, number, record);
   } catch (const std::exception& e) {
     if (!is_out_of_memory(e)) throw;
     if (!lack_) lack_ = Lack{e.what()};
@@ -151,13 +151,23 @@ void Learner::run(const MicroBatches& micro_batches, std::size_t number, StepRec
   complete_collectives(micro_batches, number);
 }
 
+void Learner::run_or_skip(const MicroBatches& micro_batches, std::size_t number,
+                          StepRecord& record) {
+  if (micro_batches.skipped && micro_batches.skipped(number))
+    shards_.skip_micro_batch();
+  else
+    micro_batches.run(number, record);
+}
+
 // The other ranks wait for this rank in the collectives of the micro-batch. Takes part in the rest
-// of them with a batch without work, so that all ranks reach the end of the step.
+// of them with a batch without work, so that all ranks reach the end of the step. In ZeRO stage 3
+// all ranks skip the same micro-batches, and do not gather weights for them.
 void Learner::complete_collectives(const MicroBatches& micro_batches, std::size_t number) {
   shards_.abandon_micro_batch();
   release_unused_memory(options_.shards.device);
   shard_comm_.rewind();
   shards_.begin_micro_batch(number == 0, number + 1 == micro_batches.count);
+  if (micro_batches.skipped && micro_batches.skipped(number)) return shards_.skip_micro_batch();
   transformer_.train(to_device(data::batch_without_work(), options_.shards.device, false), 0, 0,
                      shards_);
 }

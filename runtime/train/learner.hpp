@@ -52,6 +52,9 @@ struct MicroBatches {
   std::function<void(std::size_t number, StepRecord& record)> run;
   // Whether it can be divided further. Empty: a micro-batch that does not fit ends the run.
   std::function<bool(std::size_t number)> divisible;
+  // Whether it contributes no gradient. Then it is not run, but skipped (see
+  // parallel::Shards::skip_micro_batch). Empty: none is skipped.
+  std::function<bool(std::size_t number)> skipped = {};
 };
 
 // Trains one model on all ranks of a job: it owns the weights (Shards), the arithmetic
@@ -122,6 +125,7 @@ class Learner {
 
   double token_factor(const data::StepBatches& batches) const;
   void run(const MicroBatches& micro_batches, std::size_t number, StepRecord& record);
+  void run_or_skip(const MicroBatches& micro_batches, std::size_t number, StepRecord& record);
   void complete_collectives(const MicroBatches& micro_batches, std::size_t number);
   void finish_step(StepRecord& record, double learning_rate);
 

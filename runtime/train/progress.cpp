@@ -56,21 +56,21 @@ LossScaleState loss_scale_in(const Fields& top, const std::string& file) {
 }
 
 Json oom_json(const OomState& state) {
-  return {{"remedies", state.remedies},
+  return {{"changes", state.changes},
           {"pieces", state.pieces},
           {"oom_count", state.oom_count},
-          {"job", state.job}};
+          {"jobs", state.jobs}};
 }
 
 OomState oom_in(const Fields& values) {
   constexpr std::int64_t kMost = 1 << 20;
   OomState state;
-  state.remedies = values.integer("remedies", 0, kMost);
+  state.changes = values.strings("changes");
   state.pieces = values.integer("pieces", 1, kMost);
   if (!std::has_single_bit(static_cast<std::uint64_t>(state.pieces)))
     values.fail("pieces", "a power of two");
   state.oom_count = values.integer("oom_count", 0, kMost);
-  state.job = values.string("job");
+  state.jobs = values.strings("jobs");
   return state;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/train/fingerprint.hpp"
 #include "runtime/train/loss_scaler.hpp"
@@ -13,10 +14,10 @@ namespace mgpu::train {
 
 // What a run does because it ran out of memory.
 struct OomState {
-  std::int64_t remedies = 0;   // see oom_remedies
-  std::int64_t pieces = 1;     // see LearnerOptions
-  std::int64_t oom_count = 0;  // MGPU_OOM_COUNT of the attempt
-  std::string job;             // its MGPU_JOB_COOKIE
+  std::vector<std::string> changes;  // of settings, as OomRemedy::change; the first one tried first
+  std::int64_t pieces = 1;           // see LearnerOptions
+  std::int64_t oom_count = 0;        // MGPU_OOM_COUNT of the attempt
+  std::vector<std::string> jobs;     // its MGPU_JOB_COOKIE on each node
 
   friend bool operator==(const OomState&, const OomState&) = default;
 };

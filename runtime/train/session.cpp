@@ -465,7 +465,7 @@ void Session::save_now() {
   progress_.loss_scale = learner_->loss_scale_state();
   oom_.pieces = static_cast<std::int64_t>(learner_->pieces());
   progress_.oom.reset();
-  if (oom_.remedies > 0 || oom_.pieces > 1) progress_.oom = oom_;
+  if (!oom_.changes.empty() || oom_.pieces > 1) progress_.oom = oom_;
   progress_.log_history = nlohmann::json::parse(reporter_->log_history());
   last_checkpoint_ = saver_->save(progress_);
   last_saved_ = progress_.step;

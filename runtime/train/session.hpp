@@ -123,7 +123,6 @@ class Session {
   std::int64_t planned_length_ = 0;      // tokens of the longest sequence; 0: max_length
   bool refuses_too_large_ = false;       // build() throws RecipeError if the job does not fit
   OomState oom_;                         // of this attempt
-  std::vector<OomRemedy> remedies_;      // that this run may use
   std::int64_t planned_bytes_ = 0;       // estimate for the fullest GPU
   std::vector<std::int64_t> rank_gpus_;  // see Reporter::Facts
   std::vector<RankPlace> places_;        // of all ranks; set by begin_report()
@@ -151,8 +150,8 @@ class Session {
   void load_base_model();
   void load_checkpoint(const std::string& checkpoint);
   void use_oom_remedies(PlanRequest& request);
-  OomState remembered_oom() const;
-  void record_indivisible() const;
+  OomState remembered_oom();
+  void record_oom(const OomState& state) const;
   void decide_four_bit();
   void save_new_token_rows();
   void write_status(const char* state);

@@ -4,15 +4,14 @@
 #include <stdlib.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <optional>
-#include <string_view>
+#include <iterator>
+#include <utility>
 
-#include "runtime/checkpoint/file.hpp"
 #include "runtime/comm/text.hpp"
 #include "runtime/config/resolve.hpp"
+#include "runtime/train/oom_state.hpp"
 #include "runtime/train/session.hpp"
 
 namespace mgpu::train {
@@ -20,78 +19,35 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kOomFile = "oom.json";
-constexpr std::string_view kCheckpoint = "checkpoint-";
-constexpr std::size_t kLongestProgress = 256 << 20;
-constexpr std::size_t kLongestOomFile = 4096;
-
-// The newest checkpoint by its name, which may not be complete; empty: none.
-fs::path newest_checkpoint(const std::string& output_dir) {
-  fs::path newest;
-  std::int64_t most = -1;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(output_dir, error)) {
-    const auto name = entry.path().filename().string();
-    if (!name.starts_with(kCheckpoint)) continue;
-    std::int64_t step = 0;
-    const auto* end = name.data() + name.size();
-    const auto [stop, failed] = std::from_chars(name.data() + kCheckpoint.size(), end, step);
-    if (failed != std::errc() || stop != end || step <= most) continue;
-    most = step;
-    newest = entry.path();
-  }
-  return newest;
-}
-
-// The state in a file; none if the file cannot be read: training works without it.
-template <class Parse>
-std::optional<OomState> state_in(const fs::path& file, std::size_t longest, Parse parse) {
-  try {
-    if (!fs::exists(file)) return {};
-    return parse(checkpoint::read_file(file.string(), longest), file.string());
-  } catch (const std::exception&) {
-    return {};
-  }
-}
-
-std::optional<OomState> state_in_checkpoint(const TrainConfig& config) {
-  const auto& wanted = config.resume_from_checkpoint;
-  if (wanted == "no") return {};
-  const bool newest = wanted == "auto" || wanted == "true";
-  const auto folder = newest ? newest_checkpoint(config.output_dir) : fs::path(wanted);
-  if (folder.empty()) return {};
-  return state_in(folder / "trainer_state.json", kLongestProgress,
-                  [](const std::string& text, const std::string& file) {
-                    return parse_progress(text, file).oom;
-                  });
-}
-
-std::optional<OomState> state_in_oom_file(const TrainConfig& config) {
-  return state_in(fs::path(config.output_dir) / kOomFile, kLongestOomFile,
-                  [](const std::string& text, const std::string& file) {
-                    return std::optional(parse_oom_state(text, file));
-                  });
+std::vector<std::string> changes_of(const std::vector<OomRemedy>& remedies) {
+  std::vector<std::string> changes;
+  for (const auto& remedy : remedies) changes.push_back(remedy.change);
+  return changes;
 }
 
 }  // namespace
 
-// What the checkpoint to resume from and an earlier attempt of this job remember. An attempt of the
-// same job has counted some of MGPU_OOM_COUNT already.
-OomState Session::remembered_oom() const {
+// Rank 0 reads it, and tells the others. Each node has a cookie of its own, and rank 0 may have
+// been on another node before.
+OomState Session::remembered_oom() {
   const char* cookie = getenv(rendezvous::variable::kJobCookie);
-  OomState now{.oom_count = contract_.oom_count, .job = cookie == nullptr ? "" : cookie};
-  now.remedies = now.oom_count;
-  const auto same_job = [&](const OomState& then) {
-    return !now.job.empty() && then.job == now.job && then.oom_count <= now.oom_count;
-  };
-  if (const auto saved = state_in_checkpoint(config_)) {
-    now.remedies += saved->remedies - (same_job(*saved) ? saved->oom_count : 0);
-    now.pieces = saved->pieces;
+  auto jobs = comm::gather_texts(*comm_, cookie == nullptr ? "" : cookie, device_,
+                                 "all-gather of the job's cookies");
+  std::ranges::sort(jobs);
+  jobs.erase(std::unique(jobs.begin(), jobs.end()), jobs.end());
+  std::erase(jobs, "");
+  std::string text;
+  if (comm_->rank() == 0) {
+    const auto state =
+        remembered(oom_in_checkpoint(config_.output_dir, config_.resume_from_checkpoint),
+                   contract_.oom_count > 0 ? oom_in_file(config_.output_dir) : std::nullopt,
+                   contract_.oom_count, jobs);
+    // If no attempt has run out of memory, there is nothing to share.
+    if (state != OomState{.jobs = jobs}) text = oom_state_text(state);
   }
-  const auto recorded = state_in_oom_file(config_);
-  if (recorded && same_job(*recorded))
-    now.remedies = std::max(now.remedies, recorded->remedies + now.oom_count - recorded->oom_count);
-  return now;
+  text =
+      comm::share_text(*comm_, text, device_, "broadcast of changes after running out of memory");
+  return text.empty() ? OomState{.jobs = jobs} : parse_oom_state(text, kOomFile);
 }
 
 void Session::use_oom_remedies(PlanRequest& request) {
@@ -100,32 +56,25 @@ void Session::use_oom_remedies(PlanRequest& request) {
         "an earlier attempt ran out of memory, and with oom: fail the job ends; "
         "set oom: shrink to continue with settings that need less memory");
   if (config_.oom != OutOfMemory::shrink) return;
-  remedies_ = oom_remedies(request.config, comm_->world());
   oom_ = remembered_oom();
-  // If no attempt has run out of memory, there is nothing to share.
-  const bool nothing = oom_.remedies == 0 && oom_.pieces == 1;
-  const auto text = comm_->rank() == 0 && !nothing ? oom_state_text(oom_) : std::string();
-  const auto shared =
-      comm::share_text(*comm_, text, device_, "broadcast of changes after running out of memory");
-  oom_ = shared.empty() ? OomState{.oom_count = oom_.oom_count, .job = oom_.job}
-                        : parse_oom_state(shared, kOomFile);
-  const auto most = static_cast<std::int64_t>(remedies_.size());
-  const auto used = static_cast<std::size_t>(std::min(oom_.remedies, most));
-  if (oom_.remedies > most && contract_.oom_count > 0)
-    throw_recipe_error(no_remedy_left(request, remedies_));
-  oom_.remedies = std::min(oom_.remedies, most);
-  if (used > 0) {
-    const auto& remedy = remedies_[used - 1];
-    for (auto* config : {&config_, &request.config}) {
-      config->per_device_train_batch_size = remedy.per_device;
-      config->gradient_checkpointing = remedy.recompute;
-      config->zero_stage = remedy.zero_stage;
-    }
-  }
-  if (used > 0)
-    notes_.push_back(
-        fmt::format("an earlier attempt ran out of memory; the same steps are now computed with {}",
-                    changes_of(remedies_, used)));
+  const auto recipe = request.config;
+  const auto ranks = comm_->world();
+  auto remedies = oom_remedies(with_changes(recipe, oom_.changes, ranks), ranks);
+  const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(
+      0, contract_.oom_count - std::exchange(oom_.oom_count, contract_.oom_count)));
+  const bool enough = wanted <= remedies.size();
+  remedies.resize(std::min(wanted, remedies.size()));
+  std::ranges::move(changes_of(remedies), std::back_inserter(oom_.changes));
+  if (!enough) throw_recipe_error(no_remedy_left(request, oom_.changes));
+  request.config = with_changes(recipe, oom_.changes, ranks);
+  config_.per_device_train_batch_size = request.config.per_device_train_batch_size;
+  config_.gradient_checkpointing = request.config.gradient_checkpointing;
+  config_.zero_stage = request.config.zero_stage;
+  oom_.pieces = pieces_for(config_, oom_.pieces);
+  if (wanted > 0) record_oom(oom_);
+  if (const auto changes = changed_settings(recipe, request.config); !changes.empty())
+    notes_.push_back(fmt::format(
+        "an earlier attempt ran out of memory; the same steps are now computed with {}", changes));
   if (oom_.pieces > 1)
     notes_.push_back(fmt::format(
         "an earlier attempt ran out of memory; each micro-batch is divided into {} pieces",
@@ -133,7 +82,12 @@ void Session::use_oom_remedies(PlanRequest& request) {
 }
 
 void Session::divide_micro_batches(const StepOutcome& outcome, std::int64_t step) {
-  if (outcome.indivisible) record_indivisible();
+  if (outcome.indivisible) {  // smaller micro-batches cannot help
+    auto state = oom_;
+    std::ranges::move(changes_of(halvings(oom_remedies(config_, comm_->world()))),
+                      std::back_inserter(state.changes));
+    record_oom(state);
+  }
   learner_->divide_micro_batches(outcome);
   const auto& ranks = outcome.out_of_memory;
   reporter_->note(fmt::format(
@@ -143,12 +97,10 @@ void Session::divide_micro_batches(const StepOutcome& outcome, std::int64_t step
       learner_->pieces()));
 }
 
-void Session::record_indivisible() const {
-  auto state = oom_;
-  state.remedies = std::max(state.remedies, static_cast<std::int64_t>(halvings(remedies_)));
-  if (contract_.rank != 0) return;
-  // If it cannot be written, a restart tries smaller micro-batches in vain.
-  std::ofstream(fs::path(config_.output_dir) / kOomFile) << oom_state_text(state);
+// For the next attempt. If it cannot be written, that one may repeat in vain what this one tried.
+void Session::record_oom(const OomState& state) const {
+  if (contract_.rank == 0)
+    std::ofstream(fs::path(config_.output_dir) / kOomFile) << oom_state_text(state);
 }
 
 }  // namespace mgpu::train

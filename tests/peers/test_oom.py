@@ -6,6 +6,7 @@ are scripts with the message of a GPU: without a GPU nothing else counts as a GP
 """
 
 import json
+import pathlib
 import sys
 
 from trainer import BIN, TrainerTest, make_rows, write_rows
@@ -52,7 +53,7 @@ class LimitedMemoryTest(TrainerTest):
         rows[STEP * LARGE_STEP:STEP * (LARGE_STEP + 1)] = large
         write_rows(self.data, rows)
 
-    def limited(self, limits="", nproc=2, options=(), out=None, **keys):
+    def limited(self, limits="", nproc=2, options=(), out=None, ooms=0, **keys):
         """Trains 6 steps, the fourth of which is large. `limits`: RANK=BYTES,..."""
         self.runs += 1
         folder = self.dir / (out or f"run-{self.runs}")
@@ -60,8 +61,8 @@ class LimitedMemoryTest(TrainerTest):
                                 "per_device_train_batch_size": STEP // nproc,
                                 "save_strategy": "no", **keys})
         command = [BIN / "mgpu-train", recipe, f"--set=output_dir={folder}"]
-        job = self.start("--nproc", nproc, *options, sys.executable, self.program, self.dir, limits,
-                         *command, program=str(BIN / "mgpu-run"),
+        job = self.start("--nproc", nproc, *options, "/usr/bin/env", f"MGPU_OOM_COUNT={ooms}",
+                         sys.executable, self.program, self.dir, limits, *command, program=str(BIN / "mgpu-run"),
                          env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
         job.folder = folder
         return self.end(job)
@@ -122,12 +123,25 @@ class DividedMicroBatches(LimitedMemoryTest):
         self.assertIn("cause   ", run.err)
         self.assertIn("DefaultCPUAllocator: can't allocate memory", run.err)
         # A restart does not try smaller micro-batches, which cannot help.
-        self.assertEqual(json.loads((run.folder / "oom.json").read_text())["remedies"], 3)
+        self.assertEqual(json.loads((run.folder / "oom.json").read_text())["changes"],
+                         [f"per_device_train_batch_size: {size}" for size in (4, 2, 1)])
 
     def test_with_oom_restart_nothing_is_divided(self):
         run = self.limited(self.limits(1), oom="restart")
         self.assertEqual(run.status, 1, run.out + run.err)
         self.assertNotIn("divided", run.notes)
+
+
+class Recomputation(LimitedMemoryTest):
+    def test_an_attempt_that_recomputes_layers_allocates_less(self):
+        self.write(make_rows(STEP - 1, 2, 8, 8) + make_rows(1, 3, 1600, 1600))
+        allocated = []
+        for ooms in (0, 1):
+            run = self.limited(nproc=1, ooms=ooms, per_device_train_batch_size=1, max_steps=4)
+            self.assertEqual(run.status, 0, run.out + run.err)
+            allocated.append(int((self.dir / "allocated-0").read_text()))
+        self.assertIn("the same steps are now computed with gradient_checkpointing: true", run.notes)
+        self.assertLess(allocated[1], allocated[0] - (50 << 20))
 
 
 class GrpoUpdates(LimitedMemoryTest):
@@ -148,13 +162,13 @@ class GrpoUpdates(LimitedMemoryTest):
 
 
 class RestartedAttempts(TrainerTest):
-    def failing(self, ooms, nproc=1, out=None, **keys):
+    def failing(self, ooms, nproc=1, out=None, before="", **keys):
         """The first attempts end with a message of CUDA, the next one trains."""
         self.runs += 1
         folder = self.dir / (out or f"run-{self.runs}")
-        recipe = self.recipe(per_device_train_batch_size=8 // nproc, logging_steps=1,
-                             **{"max_steps": 4, "save_strategy": "no", **keys})
-        script = (f'[ $MGPU_OOM_COUNT -ge {ooms} ] && exec {BIN / "mgpu-train"} {recipe} '
+        recipe = self.recipe(**{"per_device_train_batch_size": 8 // nproc, "logging_steps": 1,
+                                "max_steps": 4, "save_strategy": "no", **keys})
+        script = (f'{before} [ $MGPU_OOM_COUNT -ge {ooms} ] && exec {BIN / "mgpu-train"} {recipe} '
                   f'--set=output_dir={folder}; echo "CUDA out of memory. Tried" >&2; exit 1')
         job = self.start("--nproc", nproc, "--max-restarts", ooms + 2, "/bin/sh", "-c", script,
                          program=str(BIN / "mgpu-run"),
@@ -172,6 +186,7 @@ class RestartedAttempts(TrainerTest):
         whole = self.failing(0)
         self.assertNotIn("out of memory", whole.notes)
         one = self.assert_trains(1, "per_device_train_batch_size: 4")
+        self.assertIn("8 sequences per step = 4 per device x 1 rank x 2 accumulation", one.notes)
         four = self.assert_trains(4, "per_device_train_batch_size: 1, gradient_checkpointing: true")
         for run in (one, four):
             self.assert_same_course(run, whole, rtol=1e-5, atol=1e-5)
@@ -182,11 +197,54 @@ class RestartedAttempts(TrainerTest):
             6, "per_device_train_batch_size: 1, gradient_checkpointing: offload, zero_stage: 3", 2)
         self.assert_same_course(run, whole, rtol=1e-5, atol=1e-5)
 
+    def test_each_higher_stage_has_its_own_collectives(self):
+        for ooms, collective in ((0, "all-reduce of gradients"), (1, "reduce-scatter of gradients"),
+                                 (3, "all-gather of weights")):
+            with self.subTest(ooms=ooms):
+                run = self.failing(ooms, 2, per_device_train_batch_size=1, zero_stage=0,
+                                   gradient_checkpointing="offload", trace_steps=[2])
+                self.assertEqual(run.status, 0, run.out + run.err)
+                traces = [path.read_text() for path in (run.folder / "traces").rglob("*.json")]
+                self.assertTrue(any(collective in trace for trace in traces), len(traces))
+
     def test_a_resumed_run_goes_on_with_the_settings_of_its_checkpoint(self):
         keys = {"out": "run", "save_strategy": "steps", "save_steps": 2}
         self.assert_trains(1, "per_device_train_batch_size: 4", **keys)
         self.assert_trains(0, "per_device_train_batch_size: 4", **keys)
         self.assert_trains(1, "per_device_train_batch_size: 2", **keys)
+
+    def test_a_remedy_is_not_tried_twice_when_the_recipe_changes(self):
+        keys = {"out": "run", "save_strategy": "steps", "save_steps": 2}
+        self.assert_trains(1, "per_device_train_batch_size: 4", **keys)
+        keys["per_device_train_batch_size"] = 4
+        run = self.failing(0, **keys)
+        self.assertEqual(run.status, 0, run.out + run.err)
+        self.assertNotIn("the same steps are now computed", run.out)  # notes has those of before
+        self.assert_trains(1, "per_device_train_batch_size: 2", **keys)
+
+    def test_rank_0_may_move_to_another_node_between_two_attempts(self):
+        """A second lack of memory in the job is answered once, although the node of rank 0, with
+        its own cookie, is another one."""
+        train = f'{BIN / "mgpu-train"} {self.dir / "first.yaml"} --set=output_dir={self.dir / "run"}'
+        recipe = self.recipe(per_device_train_batch_size=4, max_steps=2, save_strategy="steps",
+                             save_steps=2, lr_scheduler_type="constant")
+        (self.dir / "first.yaml").write_text(pathlib.Path(recipe).read_text())
+        before = ('export MGPU_JOB_COOKIE=node-$(( (RANK + MGPU_OOM_COUNT) % 2 * 11 )); '
+                  f'[ $MGPU_OOM_COUNT = 1 ] && {train};')
+        run = self.assert_trains(2, "per_device_train_batch_size: 1", 2, out="run", before=before,
+                                 save_strategy="steps", lr_scheduler_type="constant",
+                                 resume_with_changes=True)
+        self.assertNotIn("gradient_checkpointing", run.notes)
+
+    def test_pieces_are_no_more_than_the_sequences_of_a_smaller_micro_batch(self):
+        """An incomplete checkpoint is not resumed from, but what it remembers is."""
+        keys = {"out": "run", "save_strategy": "steps", "save_steps": 2}
+        self.failing(0, **keys)
+        state = self.dir / "run" / "checkpoint-4" / "trainer_state.json"
+        state.write_text(json.dumps({**json.loads(state.read_text()), "oom": {
+            "changes": [], "remedies": 0, "pieces": 8, "oom_count": 0, "job": "", "jobs": []}}))
+        run = self.assert_trains(1, "per_device_train_batch_size: 4", **keys)
+        self.assertIn("each micro-batch is divided into 4", run.notes)
 
     def test_without_a_remedy_left_the_job_ends_with_what_was_tried(self):
         run = self.failing(6)

@@ -8,10 +8,11 @@ import time
 
 FREE = 64 << 20  # bytes that a node may still take when its memory is made to run out
 # Takes memory in small pieces until the process in argv[1] is gone. If the kernel has to kill a
-# second process while that one is ending, it is this one.
+# second process while that one is ending, it is this one. The score of this process must stay
+# below that of the other one (1000) even when it has become larger, in place of the page cache.
 EATER = """
 import os, sys, time
-open("/proc/self/oom_score_adj", "w").write("999")
+open("/proc/self/oom_score_adj", "w").write("300")
 taken = []
 def lives(pid):
     try:
@@ -63,21 +64,20 @@ class MemoryLimit:
         return ["sh", "-c", f"echo $$ > '{self.path}/cgroup.procs' && exec \"$@\"", "sh"]
 
     def kill_for_memory(self, pid, limit_s):
-        """Lets the memory of the group run out, so that the kernel kills the process."""
+        """Lets the memory of the group run out, so that the kernel kills the process. If it kills
+        the eater instead, the next one begins with less page cache to grow into."""
         pathlib.Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
         group = self._root / group_of(pid, self._v1)
         if not group.is_dir():
             group = self.path
-        self._limit.write_text(str(int(self._usage.read_text()) + FREE))
+        command = ["sh", "-c", f"echo $$ > '{group}/cgroup.procs' && exec \"$@\"", "sh",
+                   sys.executable, "-S", "-E", "-c", EATER, str(pid)]
+        deadline = time.monotonic() + limit_s
+        status = None
         try:
-            eater = subprocess.Popen(
-                ["sh", "-c", f"echo $$ > '{group}/cgroup.procs' && exec \"$@\"", "sh",
-                 sys.executable, "-S", "-E", "-c", EATER, str(pid)], stdin=subprocess.DEVNULL)
-            try:
-                eater.wait(limit_s)
-            finally:
-                eater.kill()
-                eater.wait()
+            while status != 0:
+                self._limit.write_text(str(int(self._usage.read_text()) + FREE))
+                status = _run(command, deadline - time.monotonic())
         finally:
             self._limit.write_text("-1" if self._v1 else "max")
 
@@ -88,6 +88,16 @@ class MemoryLimit:
                 _remove(group)
             _remove(self.path)
             time.sleep(0.02)
+
+
+def _run(command, limit_s):
+    """Returns the command's exit status."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        return process.wait(limit_s)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _remove(group):

@@ -1,18 +1,24 @@
 #include "runtime/config/planning/oom_remedies.hpp"
 
 #include <algorithm>
-#include <map>
+#include <bit>
+#include <charconv>
+#include <iterator>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "runtime/config/grpo_choices.hpp"
 #include "runtime/config/grpo_values.hpp"
+#include "runtime/config/resolve.hpp"
 
 namespace mgpu::train {
 namespace {
 
 constexpr const char* kMicroBatch = "per_device_train_batch_size";
+constexpr const char* kRecompute = "gradient_checkpointing";
+constexpr const char* kStage = "zero_stage";
 
 int highest_stage(const TrainConfig& config, std::int64_t ranks) {
   if (ranks == 1) return config.zero_stage;
@@ -22,6 +28,35 @@ int highest_stage(const TrainConfig& config, std::int64_t ranks) {
 
 std::string key_of(const OomRemedy& remedy) {
   return remedy.change.substr(0, remedy.change.find(':'));
+}
+
+template <class Value>
+std::string change_of(const char* key, const Value& value) {
+  return fmt::format("{}: {}", key, value);
+}
+
+// The number of a change of this key.
+std::optional<std::int64_t> number_in(const std::string& change, const char* key) {
+  const auto begin = change_of(key, "");
+  if (!change.starts_with(begin)) return {};
+  std::int64_t number = 0;
+  const auto* end = change.data() + change.size();
+  const auto [stop, error] = std::from_chars(change.data() + begin.size(), end, number);
+  if (error != std::errc() || stop != end) return {};
+  return number;
+}
+
+// Changes of the recipe that need less memory than the last attempt. It did not fit, so the memory
+// is less than its estimate.
+std::vector<std::string> smaller_settings(const PlanRequest& request,
+                                          const std::vector<std::string>& tried) try {
+  const auto last = with_changes(request.config, tried, request.ranks);
+  const auto needed = estimate_memory(request.model, last, request.ranks).total();
+  auto smaller = request;
+  smaller.gpu_bytes = request.gpu_bytes > 0 ? std::min(request.gpu_bytes, needed) : needed;
+  return fitting_changes(smaller);
+} catch (const RecipeError&) {  // settings for which there is no plan; the lack is the error
+  return {};
 }
 
 }  // namespace
@@ -43,7 +78,7 @@ std::vector<OomRemedy> oom_remedies(const TrainConfig& config, std::int64_t rank
       config.per_device_train_batch_size, config.gradient_checkpointing, config.zero_stage, {}};
   std::vector<OomRemedy> all;
   const auto add = [&](const char* key, const auto& value) {
-    now.change = fmt::format("{}: {}", key, value);
+    now.change = change_of(key, value);
     all.push_back(now);
   };
   while (now.per_device > 1 && may_divide_micro_batches(config)) {
@@ -53,51 +88,64 @@ std::vector<OomRemedy> oom_remedies(const TrainConfig& config, std::int64_t rank
   for (const auto way : {Recompute::full, Recompute::offload}) {
     if (now.recompute == way || now.recompute == Recompute::offload) continue;
     now.recompute = way;
-    add("gradient_checkpointing", recompute_word(way));
+    add(kRecompute, recompute_word(way));
   }
   while (now.zero_stage < highest_stage(config, ranks)) {
     ++now.zero_stage;
-    add("zero_stage", now.zero_stage);
+    add(kStage, now.zero_stage);
   }
   return all;
 }
 
-std::size_t halvings(const std::vector<OomRemedy>& remedies) {
-  return static_cast<std::size_t>(
-      std::count_if(remedies.begin(), remedies.end(),
-                    [](const OomRemedy& remedy) { return key_of(remedy) == kMicroBatch; }));
+std::vector<OomRemedy> halvings(const std::vector<OomRemedy>& remedies) {
+  std::vector<OomRemedy> found;
+  std::ranges::copy_if(remedies, std::back_inserter(found),
+                       [](const OomRemedy& remedy) { return key_of(remedy) == kMicroBatch; });
+  return found;
 }
 
-std::string changes_of(const std::vector<OomRemedy>& remedies, std::size_t count) {
-  std::vector<std::string> changes;
-  for (std::size_t i = 0; i < std::min(count, remedies.size()); ++i) {
-    if (i > 0 && key_of(remedies[i]) == key_of(remedies[i - 1])) changes.pop_back();
-    changes.push_back(remedies[i].change);
+TrainConfig with_changes(TrainConfig config, const std::vector<std::string>& changes,
+                         std::int64_t ranks) {
+  const auto highest = highest_stage(config, ranks);
+  for (const auto& change : changes) {
+    if (const auto size = number_in(change, kMicroBatch);
+        size && *size > 0 && may_divide_micro_batches(config))
+      config.per_device_train_batch_size = std::min(config.per_device_train_batch_size, *size);
+    if (const auto stage = number_in(change, kStage))
+      config.zero_stage = std::max(config.zero_stage,
+                                   static_cast<int>(std::clamp<std::int64_t>(*stage, 0, highest)));
+    if (config.gradient_checkpointing == Recompute::offload) continue;
+    for (const auto way : {Recompute::full, Recompute::offload})
+      if (change == change_of(kRecompute, recompute_word(way))) config.gradient_checkpointing = way;
   }
+  return config;
+}
+
+std::string changed_settings(const TrainConfig& recipe, const TrainConfig& now) {
+  std::vector<std::string> changes;
+  if (now.per_device_train_batch_size != recipe.per_device_train_batch_size)
+    changes.push_back(change_of(kMicroBatch, now.per_device_train_batch_size));
+  if (now.gradient_checkpointing != recipe.gradient_checkpointing)
+    changes.push_back(change_of(kRecompute, recompute_word(now.gradient_checkpointing)));
+  if (now.zero_stage != recipe.zero_stage) changes.push_back(change_of(kStage, now.zero_stage));
   return fmt::format("{}", fmt::join(changes, ", "));
 }
 
-std::string no_remedy_left(const PlanRequest& request, const std::vector<OomRemedy>& remedies) {
-  std::vector<std::string> tried;
-  for (const auto& remedy : remedies) tried.push_back(remedy.change);
-  auto text = fmt::format(
-      "training ran out of memory with every setting that computes the same steps; tried {}",
+std::int64_t pieces_for(const TrainConfig& config, std::int64_t pieces) {
+  if (config.packing) return pieces;
+  const auto sequences = static_cast<std::uint64_t>(config.per_device_train_batch_size);
+  return std::min(pieces, static_cast<std::int64_t>(std::bit_ceil(sequences)));
+}
+
+std::string no_remedy_left(const PlanRequest& request, const std::vector<std::string>& tried) {
+  const auto changes = smaller_settings(request, tried);
+  return fmt::format(
+      "training ran out of memory with every setting that computes the same steps; tried {}; {}",
       tried.empty() ? "nothing, because no setting needs less memory"
-                    : fmt::format("{}", fmt::join(tried, "; ")));
-  // The last attempt did not fit, so the memory is less than its estimate.
-  auto last = request.config;
-  if (!remedies.empty()) {
-    last.per_device_train_batch_size = remedies.back().per_device;
-    last.gradient_checkpointing = remedies.back().recompute;
-    last.zero_stage = remedies.back().zero_stage;
-  }
-  const auto needed = estimate_memory(request.model, last, request.ranks).total();
-  auto smaller = request;
-  smaller.gpu_bytes = request.gpu_bytes > 0 ? std::min(request.gpu_bytes, needed) : needed;
-  const auto changes = fitting_changes(smaller);
-  return text + (changes.empty() ? "; use larger GPUs or a smaller model"
-                                 : fmt::format("; settings that need less memory: {}",
-                                               fmt::join(changes, ", or ")));
+                    : fmt::format("{}", fmt::join(tried, "; ")),
+      changes.empty()
+          ? "use larger GPUs or a smaller model"
+          : fmt::format("settings that need less memory: {}", fmt::join(changes, ", or ")));
 }
 
 }  // namespace mgpu::train

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,15 +26,26 @@ std::vector<OomRemedy> oom_remedies(const TrainConfig& config, std::int64_t rank
 // quantile over each micro-batch.
 bool may_divide_micro_batches(const TrainConfig& config);
 
-// How many of the remedies halve the micro-batch. They come first.
-std::size_t halvings(const std::vector<OomRemedy>& remedies);
+// The remedies among them that halve the micro-batch.
+std::vector<OomRemedy> halvings(const std::vector<OomRemedy>& remedies);
 
-// "per_device_train_batch_size: 2, gradient_checkpointing: true": the settings that the first
-// `count` remedies have changed.
-std::string changes_of(const std::vector<OomRemedy>& remedies, std::size_t count);
+// The settings with changes that earlier attempts have made, each as in OomRemedy::change. Left out
+// are changes that would need more memory than the settings themselves, changes that the settings
+// or the number of ranks exclude, and unknown text.
+TrainConfig with_changes(TrainConfig config, const std::vector<std::string>& changes,
+                         std::int64_t ranks);
+
+// "per_device_train_batch_size: 2, gradient_checkpointing: true": the settings of `now` that differ
+// from the recipe, as far as remedies change them.
+std::string changed_settings(const TrainConfig& recipe, const TrainConfig& now);
+
+// The number of pieces for micro-batches of these settings, if an earlier attempt divided its own
+// into `pieces`: at most as many as there are sequences. (A packed sequence has any number of
+// rows.)
+std::int64_t pieces_for(const TrainConfig& config, std::int64_t pieces);
 
 // The error of a job that has no remedy left: what was tried, and changes of the recipe that need
-// less memory. The request has the settings without remedies.
-std::string no_remedy_left(const PlanRequest& request, const std::vector<OomRemedy>& remedies);
+// less memory. The request has the settings without remedies. Does not throw RecipeError.
+std::string no_remedy_left(const PlanRequest& request, const std::vector<std::string>& tried);
 
 }  // namespace mgpu::train

@@ -13,6 +13,7 @@
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/text_table.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
+#include "runtime/config/resolve.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -95,6 +96,13 @@ std::string tuned_preset_table() {
   return rendezvous::text_table(rows);
 }
 
+// A change may leave the recipe with batch sizes that do not divide.
+std::vector<Proposal> propose_if_valid(const PlanRequest& request) try {
+  return propose(request);
+} catch (const RecipeError&) {
+  return {};
+}
+
 }  // namespace
 
 const char* recompute_word(Recompute recompute) {
@@ -168,7 +176,7 @@ std::vector<std::string> fitting_changes(const PlanRequest& request) {
   const auto attempt = [&](const std::string& change, const TrainConfig& config) {
     auto changed = request;
     changed.config = config;
-    if (const auto found = propose(changed); !found.empty())
+    if (const auto found = propose_if_valid(changed); !found.empty())
       changes.push_back(fmt::format("{} (from {:.1f} GiB)", change, gib(found.front().bytes)));
   };
   auto config = request.config;
@@ -189,7 +197,7 @@ std::vector<std::string> fitting_changes(const PlanRequest& request) {
   auto more = request;
   for (more.ranks = request.ranks * 2; more.ranks <= 64; more.ranks *= 2) {
     more.config.global_batch_size = 0;
-    if (propose(more).empty()) continue;
+    if (propose_if_valid(more).empty()) continue;
     changes.push_back(fmt::format("{} GPUs", more.ranks));
     break;
   }

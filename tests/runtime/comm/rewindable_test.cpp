@@ -1,5 +1,7 @@
 #include "runtime/comm/rewindable.hpp"
 
+#include <cstdint>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@ using mgpu::comm::Tensor;
 class Listed : public Comm {
  public:
   std::vector<std::string> names;
+  std::size_t fails_at = SIZE_MAX;  // the collective that finds no memory, once
 
   int rank() const override { return 1; }
   int world() const override { return 2; }
@@ -30,6 +33,10 @@ class Listed : public Comm {
 
  private:
   Pending list(const char* what) {
+    if (names.size() == fails_at) {
+      fails_at = SIZE_MAX;
+      throw std::bad_alloc();
+    }
     names.emplace_back(what);
     return Pending([] {});
   }
@@ -89,4 +96,15 @@ TEST_CASE("a collective that is left out is not under way", "[comm]") {
   CHECK(comm.all_reduce({}, "reduce").under_way());
   comm.rewind();
   CHECK_FALSE(comm.all_reduce({}, "reduce").under_way());
+}
+
+TEST_CASE("a collective that found no memory is started when the sequence is repeated", "[comm]") {
+  Listed listed;
+  listed.fails_at = GENERATE(0U, 1U, 4U);
+  Rewindable comm(listed);
+  comm.mark();
+  CHECK_THROWS_AS(run(comm, 5), std::bad_alloc);
+  comm.rewind();
+  run(comm, 5);
+  CHECK(listed.names == kWhole);
 }

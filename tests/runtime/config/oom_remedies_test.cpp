@@ -38,7 +38,8 @@ TEST_CASE(
                 "per_device_train_batch_size: 1", "gradient_checkpointing: true",
                 "gradient_checkpointing: offload", "zero_stage: 2", "zero_stage: 3"});
   const auto remedies = oom_remedies(shrinkable(), 4);
-  CHECK(halvings(remedies) == 3);
+  CHECK(halvings(remedies).size() == 3);
+  CHECK(halvings(remedies).back().change == "per_device_train_batch_size: 1");
   CHECK(remedies[3].per_device == 1);
   CHECK(remedies[3].recompute == Recompute::full);
   CHECK(remedies[3].zero_stage == 1);
@@ -74,34 +75,106 @@ TEST_CASE("a remedy that the recipe already uses or excludes is left out", "[oom
   }
 }
 
-TEST_CASE("the settings in use name each key once", "[oom_remedies]") {
-  const auto remedies = oom_remedies(shrinkable(), 4);
-  CHECK(changes_of(remedies, 0).empty());
-  CHECK(changes_of(remedies, 2) == "per_device_train_batch_size: 2");
-  CHECK(changes_of(remedies, 6) ==
-        "per_device_train_batch_size: 1, gradient_checkpointing: offload, zero_stage: 2");
-  CHECK(changes_of(remedies, 99) ==
+TEST_CASE("changes of earlier attempts are made again, whatever the recipe is now",
+          "[oom_remedies]") {
+  auto recipe = shrinkable();
+  const auto after = [&](const Changes& remembered, std::int64_t ranks = 4) {
+    return changed_settings(recipe, with_changes(recipe, remembered, ranks));
+  };
+  CHECK(after({}).empty());
+  CHECK(after({"per_device_train_batch_size: 3", "per_device_train_batch_size: 2"}) ==
+        "per_device_train_batch_size: 2");
+  CHECK(after(changes(recipe, 4)) ==
         "per_device_train_batch_size: 1, gradient_checkpointing: offload, zero_stage: 3");
+  SECTION("and are left out if the recipe needs less already") {
+    recipe.per_device_train_batch_size = 2;
+    recipe.gradient_checkpointing = Recompute::offload;
+    recipe.zero_stage = 3;
+    CHECK(after({"per_device_train_batch_size: 3", "gradient_checkpointing: true", "zero_stage: 2"})
+              .empty());
+  }
+  SECTION("as are those that the recipe or the ranks exclude") {
+    CHECK(after({"zero_stage: 3"}, 1).empty());
+    recipe.consistency_check_steps = 10;
+    CHECK(after({"zero_stage: 3"}) == "zero_stage: 2");
+    recipe.task = Task::grpo;
+    recipe.grpo = {{"loss_type", "bnpo"}};
+    CHECK(after({"per_device_train_batch_size: 1"}).empty());
+  }
+  SECTION("and text that is no change is left out") {
+    CHECK(after({"", "zero_stage", "zero_stage: x", "zero_stage: 99999999999999999999",
+                 "per_device_train_batch_size: 0", "per_device_train_batch_size: -1",
+                 "gradient_checkpointing: auto"})
+              .empty());
+  }
 }
+
+TEST_CASE("no remedy is tried twice when the recipe changes between two attempts",
+          "[oom_remedies]") {
+  auto recipe = shrinkable();
+  const Changes remembered{"per_device_train_batch_size: 3"};
+  const auto next = [&] { return changes(with_changes(recipe, remembered, 1), 1).front(); };
+  CHECK(next() == "per_device_train_batch_size: 2");
+  recipe.per_device_train_batch_size = 3;
+  CHECK(next() == "per_device_train_batch_size: 2");
+  recipe.per_device_train_batch_size = 12;
+  CHECK(next() == "per_device_train_batch_size: 2");
+  recipe.per_device_train_batch_size = 1;
+  CHECK(next() == "gradient_checkpointing: true");
+}
+
+TEST_CASE("a smaller micro-batch has at most as many pieces as sequences", "[oom_remedies]") {
+  auto config = shrinkable();
+  CHECK(pieces_for(config, 1) == 1);
+  CHECK(pieces_for(config, 16) == 8);
+  config.per_device_train_batch_size = 3;
+  CHECK(pieces_for(config, 8) == 4);
+  config.per_device_train_batch_size = 1;
+  CHECK(pieces_for(config, 8) == 1);
+  config.packing = true;  // one sequence has many rows
+  CHECK(pieces_for(config, 8) == 8);
+}
+
+namespace {
+
+PlanRequest small_request() {
+  return {.model = {.vocab_size = 4096,
+                    .hidden_size = 512,
+                    .intermediate_size = 2048,
+                    .layers = 4,
+                    .heads = 8,
+                    .kv_heads = 4,
+                    .head_dim = 64,
+                    .max_position = 4096},
+          .config = shrinkable(),
+          .ranks = 1};
+}
+
+}  // namespace
 
 TEST_CASE("without a remedy left the error names what was tried and what needs less",
           "[oom_remedies]") {
-  PlanRequest request{.model = {.vocab_size = 4096,
-                                .hidden_size = 512,
-                                .intermediate_size = 2048,
-                                .layers = 4,
-                                .heads = 8,
-                                .kv_heads = 4,
-                                .head_dim = 64,
-                                .max_position = 4096},
-                      .config = shrinkable(),
-                      .ranks = 1};
-  const auto remedies = oom_remedies(request.config, 1);
+  auto request = small_request();
   request.config.global_batch_size = 12;
   request.config.gradient_accumulation_steps = 2;
   request.config.gradient_accumulation_given = true;
-  CHECK_THAT(no_remedy_left(request, remedies),
+  CHECK_THAT(no_remedy_left(request, changes(request.config, 1)),
              Contains("tried per_device_train_batch_size: 3; per_device_train_batch_size: 2; ") &&
                  Contains("gradient_checkpointing: offload; settings that need less memory: ") &&
                  Contains("max_length: 256 (from "));
+}
+
+TEST_CASE("advice that cannot be computed does not hide that no remedy is left", "[oom_remedies]") {
+  auto request = small_request();
+  SECTION("for the recipe") {
+    request.config.global_batch_size = 7;  // no multiple of 6
+    CHECK_THAT(no_remedy_left(request, {"zero_stage: 1"}),
+               Contains("training ran out of memory") && Contains("tried zero_stage: 1; "));
+  }
+  SECTION("for a change of it") {
+    request.config.gradient_accumulation_given = true;
+    request.config.gradient_accumulation_steps = 1'000'000'000 / 6;  // not with more ranks
+    CHECK_THAT(no_remedy_left(request, {}),
+               Contains("settings that need less memory: max_length: 256 (from "));
+  }
 }

@@ -16,19 +16,21 @@ using Json = nlohmann::json;
 namespace {
 
 Progress some_progress() {
-  return {.step = 8,
-          .epoch = 0.5,
-          .global_batch = 16,
-          .data_seed = ~std::uint64_t{0},
-          .tokens = 4096,
-          .updates = 7,
-          .loss_scale = LossScaleState{.scale = 1024, .clean_steps = 3, .hysteresis_left = 2},
-          .oom = OomState{.remedies = 2, .pieces = 4, .oom_count = 1, .job = "c0"},
-          .best_metric = 1.25,
-          .best_step = 4,
-          .log_history = Json::parse(R"([{"step": 1, "loss": 2.5}])"),
-          .fingerprint = {{"seed", "42"}, {"max_length", "64"}},
-          .task_state = Json::parse(R"({"beta": 0.1})")};
+  return {
+      .step = 8,
+      .epoch = 0.5,
+      .global_batch = 16,
+      .data_seed = ~std::uint64_t{0},
+      .tokens = 4096,
+      .updates = 7,
+      .loss_scale = LossScaleState{.scale = 1024, .clean_steps = 3, .hysteresis_left = 2},
+      .oom =
+          OomState{.changes = {"zero_stage: 2"}, .pieces = 4, .oom_count = 1, .jobs = {"c0", "c1"}},
+      .best_metric = 1.25,
+      .best_step = 4,
+      .log_history = Json::parse(R"([{"step": 1, "loss": 2.5}])"),
+      .fingerprint = {{"seed", "42"}, {"max_length", "64"}},
+      .task_state = Json::parse(R"({"beta": 0.1})")};
 }
 
 using Pieces = std::vector<std::pair<std::string, std::int64_t>>;
@@ -72,8 +74,8 @@ TEST_CASE("a trainer_state.json that cannot be continued is refused with the key
        {"loss_scale", {{"scale", -1}}, "f: loss_scale: scale must be a number above 0"},
        {"loss_scale", {{"scale", 8}}, "f: loss_scale: clean_steps is missing"},
        {"oom", 8, "f: oom must be an object"},
-       {"oom", {{"remedies", -1}}, "f: oom: remedies must be a whole number from 0 to 1048576"},
-       {"oom", {{"remedies", 1}, {"pieces", 3}}, "f: oom: pieces must be a power of two"},
+       {"oom", {{"changes", 1}, {"pieces", 1}}, "f: oom: changes must be"},
+       {"oom", {{"pieces", 3}}, "f: oom: pieces must be a power of two"},
        {"best_metric", "x", "f: best_metric must be a number"},
        {"log_history", 1, "f: log_history must be a list"}}));
   CAPTURE(key);
