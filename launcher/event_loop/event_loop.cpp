@@ -61,6 +61,8 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
               .whole_group = options.signal_group || !plan_.command.python}),
       memory_monitor_(io_, plan_.facts.gpus, memory_.shared_cgroup(), options.worker_memory,
                       memory_callbacks()),
+      replacement_(replacing_, options, plan_, worker_socket_, ranks_, journal_,
+                   [this](int rank) { feed(HangFound{rank}); }),
       rendezvous_endpoint_(io_, options),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
       pump_(supervisor_, pump_callbacks()),
@@ -68,6 +70,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       hang_collector_(io_, worker_socket_, inherited),
       grace_period_(options.grace),
       grace_(io_),
+      replacing_(io_),
       delay_(io_),
       unkillable_(io_),
       guard_retry_(io_),
@@ -140,7 +143,7 @@ void EventLoop::stop_job(Signal signal) {
 // discards SIGTSTP, so they get SIGSTOP.
 void EventLoop::suspend_ranks() {
   ranks_suspended_ = true;
-  for (auto* timer : {&grace_, &delay_, &unkillable_, &abort_}) timer->pause();
+  for (auto* timer : {&grace_, &replacing_, &delay_, &unkillable_, &abort_}) timer->pause();
   progress_.pause();
   ranks_.signal_groups(SIGSTOP);
 }
@@ -149,7 +152,7 @@ void EventLoop::resume_ranks() {
   ranks_.signal_groups(SIGCONT);
   ranks_.newly_stopped();  // caused by suspend_ranks(), not to be reported
   ranks_suspended_ = false;
-  for (auto* timer : {&grace_, &delay_, &unkillable_, &abort_}) timer->resume();
+  for (auto* timer : {&grace_, &replacing_, &delay_, &unkillable_, &abort_}) timer->resume();
   progress_.resume();
   if (const auto signal = std::exchange(deferred_stop_, std::nullopt)) stop_job(*signal);
 }
@@ -236,12 +239,14 @@ void EventLoop::carry_out(const StartRanks& action) {
   abort_.cancel();
   worker_socket_.begin_attempt(plan_.placement.base_rank, ranks_.size());
   progress_.begin_attempt(plan_.placement.nodes > 1);
+  replacement_.begin_attempt();
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt(ranks_.size());
   kernel_log_.begin_attempt();
   if (!session_) {
     rendezvous_endpoint_.begin_attempt();
     attempt_.number = action.attempt;
+    attempt_.replacement = replacement_.offered() ? std::optional(0) : std::nullopt;
     attempt_.master_addr = attempt_.leader_addr = rendezvous_endpoint_.address();
     attempt_.master_port = rendezvous_endpoint_.port();
   }
@@ -275,18 +280,34 @@ void EventLoop::folder_created(int attempt, LogFolder::AttemptFolder folder) {
 void EventLoop::start_ranks() {
   bool all_started = true;
   for (const auto& spec : specs_) {
-    if (!all_started) {
+    if (all_started)
+      all_started = start_rank(spec);
+    else
       not_started(spec.local_rank, 0);
-    } else if (const auto problem = ranks_.start(
-                   spec, rank_prefix(options_, spec, plan_.placement.node_rank, journal_.host()))) {
-      all_started = false;
-      journal_.note(*problem);
-      not_started(spec.local_rank, EAGAIN);
-    } else {
-      containment_.rank_started(spec.local_rank, ranks_.pid_of(spec.local_rank));
-    }
   }
   if (ranks_suspended_) ranks_.signal_groups(SIGSTOP);  // since the attempt was begun
+}
+
+bool EventLoop::start_rank(const RankSpec& spec) {
+  if (const auto problem = ranks_.start(
+          spec, rank_prefix(options_, spec, plan_.placement.node_rank, journal_.host()))) {
+    journal_.note(*problem);
+    not_started(spec.local_rank, EAGAIN);
+    return false;
+  }
+  containment_.rank_started(spec.local_rank, ranks_.pid_of(spec.local_rank));
+  return true;
+}
+
+void EventLoop::carry_out(const ReplaceRank& action) {
+  attempt_.replacement = action.number;
+  const auto rank = static_cast<size_t>(action.rank);
+  specs_[rank] =
+      make_rank_specs(options_, plan_.command, plan_.placement, attempt_, plan_.facts)[rank];
+  replacement_.begin(action.rank, action.number);
+  progress_.rank_replaced(plan_.placement.base_rank + action.rank);
+  memory_monitor_.rank_replaced(action.rank);
+  if (start_rank(specs_[rank]) && ranks_suspended_) ranks_.signal_group(action.rank, SIGSTOP);
 }
 
 void EventLoop::carry_out(const SignalRank& action) {

@@ -48,8 +48,26 @@ void EventLoop::collect_exits(int first) {
   const int failed_before = supervisor_.first_failed();
   const auto failed = [](const RankExited& event) { return !event.report.clean(); };
   if (failed_before < 0 && std::ranges::any_of(ended, failed)) suspended_ = ranks_.suspended();
+  if (ended.size() == 1 && failed(ended.front()))
+    ended.front().replaceable = can_replace(ended.front());
   for (const auto& event : ended) feed(event);
   if (session_ && failed_before < 0 && supervisor_.first_failed() >= 0) session_->report_failure();
+}
+
+// Whether a new process may take the place of this rank, which has ended alone.
+bool EventLoop::can_replace(const RankExited& end) {
+  if (supervisor_.stopping() || !replacement_.possible(end.rank, end.report)) return false;
+  const auto tail = output_.stderr_tail(end.rank);
+  return replacement_.permitted(diagnose({.report = end.report,
+                                          .stderr_tail = tail,
+                                          .memory = memory_facts(end.rank),
+                                          .gpu_fault = kernel_log_.gpu_fault()}));
+}
+
+MemoryFacts EventLoop::memory_facts(int local_rank) {
+  auto facts = memory_.facts(local_rank);
+  memory_monitor_.complete(facts, local_rank, ranks_.pid_of(local_rank), kernel_log_.oom_kills());
+  return facts;
 }
 
 void EventLoop::collect_exit(int local_rank, std::vector<RankExited>& ended) {
@@ -159,19 +177,20 @@ void EventLoop::report_to_leader() {
 void EventLoop::assess_first_failure(std::function<void()> then) {
   const int failed = supervisor_.first_failed();
   const auto stderr_of = [this](int rank) { return output_.stderr_tail(rank); };
-  const int root =
-      progress_.hang() ? failed : rank_with_cause(journal_.attempt(), failed, stderr_of);
+  const int root = progress_.hang() || !replacement_.late().empty()
+                       ? failed
+                       : rank_with_cause(journal_.attempt(), failed, stderr_of);
   FailureTraces traces{.log_dir = log_dir_of(root),
                        .stderr_tail = output_.stderr_tail(root),
-                       .memory = memory_.facts(root),
+                       .memory = memory_facts(root),
                        .python = plan_.command.python,
                        .start_problem = start_problem_,
                        .gpu_fault = kernel_log_.gpu_fault(),
                        .stopped_by = supervisor_.stop_signal() ? journal_.job().scheduler_job : "",
                        .local_rank = root,
                        .hang = progress_.hang(),
+                       .late_replacement = replacement_.late(),
                        .suspended = suspended_};
-  memory_monitor_.complete(traces.memory, root, ranks_.pid_of(root), kernel_log_.oom_kills());
   output_.save_tails(root, traces.log_dir);
   const auto path = error_file_path(traces.log_dir);
   output_.files().ask(

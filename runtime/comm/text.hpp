@@ -8,8 +8,9 @@
 
 namespace mgpu::comm {
 
-// Returns rank 0's text on every rank; the other ranks' `text` is ignored. `device` is the device
-// of the tensors in collectives.
-std::string share_text(Comm& comm, const std::string& text, c10::Device device, const char* what);
+// Returns the text of the rank `from` on every rank; the other ranks' `text` is ignored. `device`
+// is the device of the tensors in collectives.
+std::string share_text(Comm& comm, const std::string& text, c10::Device device, const char* what,
+                       int from = 0);
 
 }  // namespace mgpu::comm

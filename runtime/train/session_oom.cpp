@@ -103,9 +103,12 @@ void Session::use_oom_remedies(PlanRequest& request) {
   oom_ = remembered_oom();
   // Without a lack of memory so far there is nothing to share.
   const bool nothing = oom_.remedies == 0 && oom_.pieces == 1;
-  const auto text = comm_->rank() == 0 && !nothing ? oom_state_text(oom_) : std::string();
-  const auto shared =
-      comm::share_text(*comm_, text, device_, "broadcast of the remedies for a lack of memory");
+  const bool decides = comm_->rank() == 0 || takes_a_place();
+  const auto text = decides && !nothing ? oom_state_text(oom_) : std::string();
+  const auto shared = takes_a_place()  // not connected yet; the other ranks compare it with theirs
+                          ? text
+                          : comm::share_text(*comm_, text, device_,
+                                             "broadcast of the remedies for a lack of memory");
   oom_ = shared.empty() ? OomState{.oom_count = oom_.oom_count, .job = oom_.job}
                         : parse_oom_state(shared, kOomFile);
   const auto most = static_cast<std::int64_t>(remedies_.size());
