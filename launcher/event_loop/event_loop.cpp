@@ -62,7 +62,11 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       memory_monitor_(io_, plan_.facts.gpus, memory_.shared_cgroup(), options.worker_memory,
                       memory_callbacks()),
       replacement_(replacing_, options, plan_, worker_socket_, ranks_, journal_,
-                   [this](int rank) { feed(HangFound{rank}); }),
+                   [this](int rank) {
+                     const bool running = supervisor_.active() && !supervisor_.stopping();
+                     feed(HangFound{rank});
+                     return running;
+                   }),
       rendezvous_endpoint_(io_, options),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
       pump_(supervisor_, pump_callbacks()),

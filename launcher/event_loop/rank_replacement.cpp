@@ -11,7 +11,7 @@ using std::chrono::milliseconds;
 
 RankReplacement::RankReplacement(PausableTimer& limit, const Options& options, const JobPlan& plan,
                                  WorkerSocket& workers, const RankGroup& ranks, Journal& journal,
-                                 std::function<void(int)> too_late)
+                                 std::function<bool(int)> too_late)
     : limit_(limit),
       options_(options),
       plan_(plan),
@@ -72,10 +72,10 @@ void RankReplacement::begin(int local_rank, int number) {
   journal_.rank_replaced(local_rank, workers_.last_step(), std::move(cause_));
   workers_.replace(global(local_rank), number);
   limit_.start(limit, [this, local_rank, limit] {
+    if (!too_late_(local_rank)) return;
     late_ =
         fmt::format("rank {} was replaced, and the ranks were not ready to go on within {:.1f} s",
                     global(local_rank), double(limit.count()) / 1000);
-    too_late_(local_rank);
   });
 }
 

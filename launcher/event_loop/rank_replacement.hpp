@@ -21,10 +21,11 @@ namespace mgpu::launcher {
 class RankReplacement {
  public:
   // `too_late` is called when the ranks are not ready again in time, with the rank that was
-  // replaced. `limit` is the timer for that; while the job is suspended, the caller pauses it.
+  // replaced; it returns false if the attempt has ended otherwise. `limit` is the timer for that;
+  // while the job is suspended, the caller pauses it.
   RankReplacement(PausableTimer& limit, const Options& options, const JobPlan& plan,
                   WorkerSocket& workers, const RankGroup& ranks, Journal& journal,
-                  std::function<void(int local_rank)> too_late);
+                  std::function<bool(int local_rank)> too_late);
   RankReplacement(const RankReplacement&) = delete;
   RankReplacement& operator=(const RankReplacement&) = delete;
 
@@ -52,7 +53,7 @@ class RankReplacement {
   WorkerSocket& workers_;
   const RankGroup& ranks_;
   Journal& journal_;
-  std::function<void(int)> too_late_;
+  std::function<bool(int)> too_late_;
   std::optional<std::chrono::milliseconds> start_;  // until all ranks were ready for the first time
   Cause cause_;
   std::string late_;

@@ -1,11 +1,11 @@
 """Kills a rank of a job on GPUs with --replace-ranks, prints how long it takes until the next step, and
-compares the weights with those of an undisturbed run. Run by hand, with a Python that has torch:
+compares losses and weights with those of an undisturbed run. Run by hand, with a Python that has torch:
 
     cd tests/gpu; python -B -m unittest -v test_replacement
 
-MGPU_BIN is the folder of mgpu-run and mgpu-train [build/bin], MGPU_MODEL the model that the timed
-case trains with LoRA [a small random one]. Where there are too few GPUs the ranks share one
-(--oversubscribe).
+MGPU_BIN is the folder of mgpu-run and mgpu-train [build/bin]; MGPU_RUN and MGPU_TRAIN name other
+programs. MGPU_MODEL is the model that the timed case trains with LoRA [a small random one]. Where
+there are too few GPUs the ranks share one (--oversubscribe).
 """
 
 import hashlib
@@ -21,6 +21,7 @@ import unittest
 from test_determinism import BIN, GPUS, Training
 
 LIMIT = 300
+MGPU_RUN = os.environ.get("MGPU_RUN") or BIN / "mgpu-run"  # it finds MGPU_TRAIN itself
 
 
 def pid_of_rank(launcher, rank):
@@ -52,7 +53,7 @@ class Replacement(Training):
         log = open(self.dir / f"{name}.log", "w")
         self.addCleanup(log.close)
         job = subprocess.Popen(
-            [BIN / "mgpu-run", "--nproc", str(ranks), *["--oversubscribe"] * shared, *options,
+            [MGPU_RUN, "--nproc", str(ranks), *["--oversubscribe"] * shared, *options,
              recipe], stdout=log, stderr=subprocess.STDOUT,
             env={**os.environ, **({"NCCL_SOCKET_IFNAME": "lo"} if shared else {})})
         self.addCleanup(job.wait)

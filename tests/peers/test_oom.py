@@ -52,7 +52,10 @@ class LimitedMemoryTest(TrainerTest):
         rows[STEP * LARGE_STEP:STEP * (LARGE_STEP + 1)] = large
         write_rows(self.data, rows)
 
-    def limited(self, limits="", nproc=2, options=(), out=None, **keys):
+    def limited(self, *args, **keys):
+        return self.end(self.start_limited(*args, **keys))
+
+    def start_limited(self, limits="", nproc=2, options=(), out=None, **keys):
         """Trains 6 steps, the fourth of which is large. `limits`: RANK=BYTES,..."""
         self.runs += 1
         folder = self.dir / (out or f"run-{self.runs}")
@@ -64,7 +67,7 @@ class LimitedMemoryTest(TrainerTest):
                          *command, program=str(BIN / "mgpu-run"),
                          env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
         job.folder = folder
-        return self.end(job)
+        return job
 
     def run_with_enough_memory(self):
         if type(self).whole is None:

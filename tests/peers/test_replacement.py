@@ -6,6 +6,7 @@ import signal
 import unittest
 
 import trainer
+from test_oom import LimitedMemoryTest
 from trainer import LIMIT, children, comm, until
 
 
@@ -22,7 +23,39 @@ def pid_of_rank(launcher, rank):
     return None
 
 
-class Replacement(trainer.TrainerTest):
+class Replacing(trainer.TrainerTest):
+    def wait_for_step(self, job, step):
+        path = job.folder / "metrics.jsonl"
+        until(lambda: path.exists() and f'"step":{step},' in path.read_text().replace(" ", ""),
+              LIMIT, f"step {step}")
+
+    def kill(self, job, rank):
+        os.kill(pid_of_rank(job.pid, rank), signal.SIGKILL)
+
+    def assert_same_run(self, run, whole, stem="model"):
+        self.assertEqual(run.status, 0, run.err)
+        self.assertEqual(run.column("step"), whole.column("step"))
+        self.assertEqual(run.column("loss"), whole.column("loss"))
+        self.assertEqual(run.column("epoch"), whole.column("epoch"))
+        self.assert_same_weights(run.weights(stem), whole.weights(stem))
+
+
+class LackOfMemory(Replacing, LimitedMemoryTest):
+    def test_a_new_process_divides_its_micro_batches_as_the_other_ranks_do(self):
+        keys = dict(zero_stage=0, max_steps=14)
+        limits = self.limits(1)
+        whole = self.limited(limits, **keys)
+        self.assertIn("divided into 2", whole.notes)
+        job = self.start_limited(limits, options=("--replace-ranks", "--max-restarts", 1), **keys)
+        self.wait_for_step(job, 6)
+        self.kill(job, 0)
+        run = self.end(job)
+        self.assertIn("starting a new process in its place", run.err)
+        self.assertNotIn("restarting all ranks", run.err)
+        self.assert_same_run(run, whole)
+
+
+class Replacement(Replacing):
     KEYS = dict(max_steps=120, save_strategy="no", lr_scheduler_type="cosine", zero_stage=0,
                 shuffle_dataset=True, global_batch_size=6, per_device_train_batch_size=1)
     LORA = dict(use_peft=True, lora_r=4, lora_dropout=0.1)
@@ -35,14 +68,6 @@ class Replacement(trainer.TrainerTest):
         run = self.end(self.start_job(nproc, **keys))
         self.assertEqual(run.status, 0, run.err)
         return run
-
-    def wait_for_step(self, job, step):
-        path = job.folder / "metrics.jsonl"
-        until(lambda: path.exists() and f'"step":{step},' in path.read_text().replace(" ", ""),
-              LIMIT, f"step {step}")
-
-    def kill(self, job, rank):
-        os.kill(pid_of_rank(job.pid, rank), signal.SIGKILL)
 
     def wait_for_a_new_process(self, job, rank, old):
         until(lambda: pid_of_rank(job.pid, rank) not in (None, old), LIMIT, f"a new rank {rank}")
@@ -57,13 +82,6 @@ class Replacement(trainer.TrainerTest):
         after = [pid_of_rank(job.pid, each) for each in range(nproc)]
         changed = [each for each in range(nproc) if before[each] != after[each]]
         self.assertEqual(changed, [rank])
-
-    def assert_same_run(self, run, whole, stem="model"):
-        self.assertEqual(run.status, 0, run.err)
-        self.assertEqual(run.column("step"), whole.column("step"))
-        self.assertEqual(run.column("loss"), whole.column("loss"))
-        self.assertEqual(run.column("epoch"), whole.column("epoch"))
-        self.assert_same_weights(run.weights(stem), whole.weights(stem))
 
     def test_one_of_two_ranks_is_replaced_and_every_bit_stays(self):
         job = self.start_job(2, "--replace-ranks", "--report", self.dir / "report.json")
