@@ -69,9 +69,9 @@ class C10dComm : public Comm {
         timeout_(options.timeout),
         store_(std::move(store)),
         backend_(std::move(backend)) {
-    fatal_ = [rank, nccl, fatal = options.fatal,
+    fatal_ = [this, rank, nccl, fatal = options.fatal,
               peer_replaced = options.peer_replaced](const std::string& text) {
-      if (peer_replaced && peer_replaced()) return;
+      if (interrupted_ || (peer_replaced && peer_replaced())) return;
       // Usually another rank has failed first and reported the cause. Its connections break before
       // the launcher can see it exit, so a rank that exited here at once would be taken for the
       // cause.

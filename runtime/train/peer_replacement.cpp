@@ -40,6 +40,7 @@ struct PeerReplacement::State {
   std::mutex mutex;
   std::condition_variable changed;
   bool ready = false;
+  bool interrupting = false;  // a request has arrived, and `lost` is being called
   std::optional<int> number;  // of the requested replacement
 
   void read_requests() {
@@ -63,10 +64,15 @@ struct PeerReplacement::State {
       const std::lock_guard lock(mutex);
       // Not exit(): other threads may wait for the lost rank in calls that never return.
       if (!ready) ::_exit(exit_status::kFailure);
+      interrupting = true;
+    }
+    lost();  // before anybody can take the number and connect again, which this would interrupt
+    {
+      const std::lock_guard lock(mutex);
+      interrupting = false;
       number = wanted;
     }
     changed.notify_all();
-    lost();
   }
 };
 
@@ -80,7 +86,8 @@ PeerReplacement::PeerReplacement(const rendezvous::Contract& contract, std::func
 
 void PeerReplacement::set_ready(bool ready) {
   const std::lock_guard lock(state_->mutex);
-  if (state_->number || !state_->launcher) return;  // requested() has the news
+  if (state_->number || state_->interrupting || !state_->launcher)
+    return;  // requested() has the news
   const auto line = fmt::format("{{\"rank\": {}, \"replaces\": {}}}\n", state_->rank, ready);
   state_->ready = send_all(state_->launcher.get(), line) && ready;
 }

@@ -48,7 +48,7 @@ void Trainer::announce_readiness() {
 void Trainer::end_readiness() {
   if (!peers_) return;
   peers_->set_ready(false);
-  if (peers_->requested({})) throw comm::PeerLost("a rank was lost at the end of training");
+  if (peers_->requested(kNews)) throw comm::PeerLost("a rank was lost at the end of training");
 }
 
 void Trainer::with_replacements(const std::function<void()>& work) {

@@ -87,6 +87,26 @@ TEST_CASE("a rank that is ready learns that a peer is replaced", "[peer_replacem
   CHECK(peers.take() == 3);
 }
 
+// Else it could have connected again, and the late interruption would hit the new connections.
+TEST_CASE("the request is passed on only after the collectives were interrupted",
+          "[peer_replacement]") {
+  ReplacingLauncher launcher;
+  auto begun = std::make_shared<std::promise<void>>(), end = std::make_shared<std::promise<void>>();
+  PeerReplacement peers(launcher.contract(), [begun, ended = end->get_future().share()] {
+    begun->set_value();
+    ended.wait();
+  });
+  launcher.accept();
+  peers.set_ready(true);
+  launcher.send("{\"replace\": 1}\n");
+  begun->get_future().wait();
+  CHECK_FALSE(peers.requested(0ms));
+  peers.set_ready(false);  // too late
+  end->set_value();
+  REQUIRE(peers.requested(60s));
+  CHECK(peers.take() == 1);
+}
+
 TEST_CASE("a rank that is not ready ends when a peer is replaced", "[peer_replacement]") {
   ReplacingLauncher launcher;
   const pid_t rank = ::fork();
