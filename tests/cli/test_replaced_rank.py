@@ -155,6 +155,35 @@ class ReplacedRank(JobTest):
         self.assertEqual(job.report["attempts"][0]["cause"]["kind"], "host_oom")
         self.assertNotIn("in its place", job.err)
 
+    def test_the_limit_of_memory_applies_to_the_new_process_too(self):
+        job = self.lose_rank_1('''
+            elif attempt == "0":
+                too_much = bytearray(400 << 20)
+                time.sleep(60)
+        ''', "--worker-memory", "200MB", "--grace", 1)
+        self.assertEqual(job.returncode, 0, job.err)
+        first = job.report["attempts"][0]
+        self.assertEqual((first["cause"]["kind"], first["root_rank"]), ("host_oom", 1))
+        self.assertEqual([(end["rank"], end["role"]) for end in first["ranks"] if end["signal"]],
+                         [(1, "replaced"), (1, "root")])
+        self.assertEqual(job.err.count("in its place"), 1)
+        self.assertIn("restarting all ranks (restart 2 of 2)", job.err)
+
+    def test_replacements_after_new_steps_do_not_count_if_progress_renews_restarts(self):
+        job = self.run_ranks('''
+            if rank == "0":
+                for number in (1, 2, 3):
+                    talk(step=number, replaces=True)
+                    pathlib.Path(f"ready{number}").touch()
+                    assert json.loads(requests.readline()) == {"replace": number}
+            elif replacement != "3":
+                wait_for(pathlib.Path(f"ready{int(replacement) + 1}"))
+                os.kill(os.getpid(), signal.SIGKILL)
+        ''', "--max-restarts", "1/progress")
+        self.assertEqual(job.returncode, 0, job.err)
+        self.assertEqual(re.findall(r"in its place \((.*)\)", job.err),
+                         ["after step 1", "after step 2", "after step 3"])
+
     def test_ranks_that_wait_for_the_new_process_do_not_hang(self):
         job = self.run_ranks('''
             step = 0
