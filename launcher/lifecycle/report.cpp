@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -163,12 +164,24 @@ json as_json(const AttemptResult& attempt) {
   return object;
 }
 
+// The ranks that were replaced; each one used up a restart.
+std::ptrdiff_t replacements(const JobResult& job) {
+  std::ptrdiff_t count = 0;
+  for (const auto& attempt : job.attempts)
+    count += std::ranges::count_if(
+        attempt.ranks, [](const auto& rank) { return rank.replaced_after.has_value(); });
+  return count;
+}
+
+std::string replacements_text(const JobResult& job) {
+  const auto count = replacements(job);
+  return count == 0 ? "" : fmt::format(", after {} replacement{}", count, count == 1 ? "" : "s");
+}
+
 }  // namespace
 
 std::string restart_line(const AttemptResult& attempt, const JobResult& job, int counted) {
-  int number = attempt.number + 1;
-  for (const auto& each : job.attempts)
-    for (const auto& rank : each.ranks) number += rank.replaced_after ? 1 : 0;
+  const auto number = attempt.number + 1 + replacements(job);
   const auto restart =
       job.renewed_by_progress
           ? fmt::format("restart {}, {}", number,
@@ -204,10 +217,11 @@ std::string failure_report(const JobResult& job) {
                                          job.scheduler_job)
                            : "") +
            node_change_lines(job);
-  std::string out = fmt::format(
-      "mgpu-run: {} failed after {}, attempt {}{} (exit status {})\n", job.target,
-      seconds(job.lasted), last.number + 1,
-      job.renewed_by_progress ? "" : fmt::format(" of {}", job.max_restarts + 1), job.status);
+  std::string out =
+      fmt::format("mgpu-run: {} failed after {}, attempt {}{}{} (exit status {})\n", job.target,
+                  seconds(job.lasted), last.number + 1,
+                  job.renewed_by_progress ? "" : fmt::format(" of {}", job.max_restarts + 1),
+                  replacements_text(job), job.status);
   out += first_failure_lines(last, job);
   if (last.ranks.size() > 1) out += rank_table(last);
   if (job.stop_signal)

@@ -107,6 +107,7 @@ class ReplacedRank(JobTest):
         self.assertEqual(job.returncode, 137, job.err)
         self.assertEqual(job.err.count("in its place"), 2)
         self.assertIn("counts as restart 2 of 2", job.err)
+        self.assertIn("attempt 1 of 3, after 2 replacements (exit status 137)", job.err)
         self.assertNotIn("restarting all ranks", job.err)
         self.assertEqual([end.get("replaced", False) for end in job.report["attempts"][0]["ranks"]],
                          [True, True, False, False])
