@@ -105,6 +105,7 @@ std::vector<std::pair<std::string, std::string>> Contract::to_environment() cons
       {kLeaderAddr, leader_addr},
   };
   if (!worker_socket.empty()) variables.emplace_back(kWorkerSocket, worker_socket);
+  if (replacement) variables.emplace_back(kReplacement, std::to_string(*replacement));
   return variables;
 }
 
@@ -136,6 +137,7 @@ Contract Contract::from_environment(const Get& get) {
   c.oom_count = read.number_or(kOomCount, 0, 0);
   c.leader_addr = read.text(kLeaderAddr, c.master_addr);
   c.worker_socket = read.text(kWorkerSocket, "");
+  if (const int number = read.number_or(kReplacement, -1, 0); number >= 0) c.replacement = number;
   require_below(kRank, c.rank, kWorldSize, c.world_size);
   require_below(kLocalRank, c.local_rank, kLocalWorldSize, c.local_world_size);
   require_below(kGroupRank, c.group_rank, kGroupWorldSize, c.group_world_size);

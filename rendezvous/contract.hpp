@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@ inline constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 inline constexpr const char* kOomCount = "MGPU_OOM_COUNT";
 inline constexpr const char* kLeaderAddr = "MGPU_LEADER_ADDR";
 inline constexpr const char* kWorkerSocket = "MGPU_WORKER_SOCKET";
+inline constexpr const char* kReplacement = "MGPU_REPLACEMENT";
 
 // Used by the launcher and by libraries in the worker, not by the worker's own code.
 inline constexpr const char* kSignalsToHandle = "TORCHELASTIC_SIGNALS_TO_HANDLE";
@@ -65,8 +67,12 @@ struct Contract {
   std::string leader_addr = "127.0.0.1";
   // Of the launcher on this node: "@NAME", an abstract Unix address; empty: there is none.
   std::string worker_socket;
+  // Which replacement of a lost rank this process is, counted from 1 in each attempt; 0: it started
+  // with the attempt. Empty: lost ranks are not replaced.
+  std::optional<int> replacement;
 
-  // All variables above with their values, in the order above; without the socket if there is none.
+  // All variables above with their values, in the order above; without the socket if there is none,
+  // and without the replacement if it is empty.
   std::vector<std::pair<std::string, std::string>> to_environment() const;
 
   // Whether RANK, LOCAL_RANK or WORLD_SIZE is set, by a launcher or left over from one.

@@ -10,10 +10,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "launcher/event_loop/first_failure.hpp"
 #include "launcher/event_loop/rank_prefix.hpp"
 #include "launcher/event_loop/write_file.hpp"
-#include "launcher/ranks/guard.hpp"
 #include "launcher/ranks/process_tree.hpp"
 #include "launcher/ranks/run_briefly.hpp"
 #include "rendezvous/base/exit_status.hpp"
@@ -22,8 +20,6 @@
 namespace mgpu::launcher {
 namespace {
 
-constexpr auto kUnkillable = std::chrono::seconds(10);
-constexpr auto kGuardRetry = std::chrono::seconds(1);
 // A rank that received an abort request exits in less time, unless it hangs.
 constexpr auto kAbort = std::chrono::seconds(2);
 
@@ -65,6 +61,12 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
               .whole_group = options.signal_group || !plan_.command.python}),
       memory_monitor_(io_, plan_.facts.gpus, memory_.shared_cgroup(), options.worker_memory,
                       memory_callbacks()),
+      replacement_(replacing_, options, plan_, worker_socket_, ranks_, journal_,
+                   [this](int rank) {
+                     const bool running = supervisor_.active() && !supervisor_.stopping();
+                     feed(HangFound{rank});
+                     return running;
+                   }),
       rendezvous_endpoint_(io_, options),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
       pump_(supervisor_, pump_callbacks()),
@@ -72,6 +74,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       hang_collector_(io_, worker_socket_, inherited),
       grace_period_(options.grace),
       grace_(io_),
+      replacing_(io_),
       delay_(io_),
       unkillable_(io_),
       guard_retry_(io_),
@@ -129,57 +132,6 @@ SignalWatch::Callbacks EventLoop::signal_callbacks() {
               }};
 }
 
-ProgressWatch::Callbacks EventLoop::progress_callbacks() {
-  return {
-      .read_waiting = [this] { worker_socket_.take_waiting(); },
-      .suspended =
-          [this] {
-            auto ranks = ranks_.suspended();
-            for (int& rank : ranks) rank += plan_.placement.base_rank;
-            return ranks;
-          },
-      .held_up = [this] { return output_.full(); },
-      .running = [this] { return supervisor_.active() && !supervisor_.stopping(); },
-      .collect_evidence = [this](const Hang& hang,
-                                 const auto& done) { collect_evidence_of(hang, done); },
-      .hung = [this](const Hang& hang) { end_hang(hang); },
-      .straggler =
-          [this](const Straggler& slow) { journal_.note(straggler_line(slow, journal_.host())); },
-      .looked = [this] { show_status(); },
-      .note = [this](auto line) { journal_.note(line); }};
-}
-
-void EventLoop::collect_evidence_of(const Hang& hang, const ProgressWatch::Done& done) {
-  EvidenceRequest request{.nccl_dir = attempt_.nccl_dir, .path = get_env("PATH")};
-  if (!attempt_.log_dir.empty()) request.folder = attempt_.log_dir + "/hang";
-  std::vector<int> running;
-  for (int rank = 0; rank < ranks_.size(); ++rank) {
-    const int number = plan_.placement.base_rank + rank;
-    if (ranks_.running(rank)) running.push_back(number);
-    request.ranks.push_back(
-        {.rank = number, .pid = ranks_.running(rank) ? ranks_.pid_of(rank) : 0});
-  }
-  hang_collector_.collect(std::move(request), [this, hang, done, running](const auto& findings) {
-    if (!findings.problem.empty()) journal_.note(findings.problem);
-    done(with_findings(hang, findings, running));
-  });
-}
-
-void EventLoop::end_hang(const Hang& hang) {
-  feed(HangFound{hang.rank - plan_.placement.base_rank});
-  if (session_ && supervisor_.first_failed() >= 0) session_->report_failure();
-}
-
-MemoryMonitor::Callbacks EventLoop::memory_callbacks() {
-  return {.note = [this](auto line) { journal_.note(line); },
-          .running = [this](int rank) { return ranks_.running(rank) ? ranks_.pid_of(rank) : 0; },
-          .kill = [this](int rank) { ranks_.signal_group(rank, SIGKILL); },
-          .sampled =
-              [this](const auto& request, const auto& sample) {
-                if (status_note_) status_note_->show_memory(request, sample);
-              }};
-}
-
 // The ranks of the other nodes get the signal at the same time, not after ours have exited.
 void EventLoop::stop_job(Signal signal) {
   // Ranks that are stopped run until they have exited. They may only if the leader counts on them.
@@ -195,7 +147,7 @@ void EventLoop::stop_job(Signal signal) {
 // discards SIGTSTP, so they get SIGSTOP.
 void EventLoop::suspend_ranks() {
   ranks_suspended_ = true;
-  for (auto* timer : {&grace_, &delay_, &unkillable_, &abort_}) timer->pause();
+  for (auto* timer : {&grace_, &replacing_, &delay_, &unkillable_, &abort_}) timer->pause();
   progress_.pause();
   ranks_.signal_groups(SIGSTOP);
 }
@@ -204,7 +156,7 @@ void EventLoop::resume_ranks() {
   ranks_.signal_groups(SIGCONT);
   ranks_.newly_stopped();  // caused by suspend_ranks(), not to be reported
   ranks_suspended_ = false;
-  for (auto* timer : {&grace_, &delay_, &unkillable_, &abort_}) timer->resume();
+  for (auto* timer : {&grace_, &replacing_, &delay_, &unkillable_, &abort_}) timer->resume();
   progress_.resume();
   if (const auto signal = std::exchange(deferred_stop_, std::nullopt)) stop_job(*signal);
 }
@@ -253,12 +205,6 @@ void EventLoop::start_round(const ClusterSession::Round& round) {
   feed(RoundStarted{round.number});
 }
 
-// For `mgpu-run status`; a multi-node job's leader answers it.
-void EventLoop::show_status() {
-  if (!status_note_ || supervisor_.done()) return;
-  status_note_->show(supervisor_.phase(), std::max(0, supervisor_.attempt()), progress_.progress());
-}
-
 void EventLoop::action_failed(const Action& action, const std::exception& problem) {
   std::holds_alternative<StartRanks>(action) ? start_failed(problem) : fail(problem);
 }
@@ -297,12 +243,14 @@ void EventLoop::carry_out(const StartRanks& action) {
   abort_.cancel();
   worker_socket_.begin_attempt(plan_.placement.base_rank, ranks_.size());
   progress_.begin_attempt(plan_.placement.nodes > 1);
+  replacement_.begin_attempt();
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt(ranks_.size());
   kernel_log_.begin_attempt();
   if (!session_) {
     rendezvous_endpoint_.begin_attempt();
     attempt_.number = action.attempt;
+    attempt_.replacement = replacement_.offered() ? std::optional(0) : std::nullopt;
     attempt_.master_addr = attempt_.leader_addr = rendezvous_endpoint_.address();
     attempt_.master_port = rendezvous_endpoint_.port();
   }
@@ -336,58 +284,34 @@ void EventLoop::folder_created(int attempt, LogFolder::AttemptFolder folder) {
 void EventLoop::start_ranks() {
   bool all_started = true;
   for (const auto& spec : specs_) {
-    if (!all_started) {
+    if (all_started)
+      all_started = start_rank(spec);
+    else
       not_started(spec.local_rank, 0);
-    } else if (const auto problem = ranks_.start(
-                   spec, rank_prefix(options_, spec, plan_.placement.node_rank, journal_.host()))) {
-      all_started = false;
-      journal_.note(*problem);
-      not_started(spec.local_rank, EAGAIN);
-    } else {
-      containment_.rank_started(spec.local_rank, ranks_.pid_of(spec.local_rank));
-    }
   }
   if (ranks_suspended_) ranks_.signal_groups(SIGSTOP);  // since the attempt was begun
 }
 
-void EventLoop::not_started(int local_rank, int error) {
-  ranks_.clear(local_rank);
-  const bool own_problem = !start_problem_.empty();  // of this process, not of the program
-  const ExitReport report{.code = own_problem ? exit_status::kFailure : exit_status::kCannotExecute,
-                          .exec_error = error};
-  record_exit(local_rank, {report, Clock::now()}, error == 0);
-  feed(RankExited{local_rank, report});
+bool EventLoop::start_rank(const RankSpec& spec) {
+  if (const auto problem = ranks_.start(
+          spec, rank_prefix(options_, spec, plan_.placement.node_rank, journal_.host()))) {
+    journal_.note(*problem);
+    not_started(spec.local_rank, EAGAIN);
+    return false;
+  }
+  containment_.rank_started(spec.local_rank, ranks_.pid_of(spec.local_rank));
+  return true;
 }
 
-void EventLoop::record_exit(int local_rank, const WorkerExit& end, bool ended_by_us) {
-  journal_.rank_exited({.local_rank = local_rank,
-                        .pid = ranks_.pid_of(local_rank),
-                        .report = end.report,
-                        .ended_by_us = ended_by_us,
-                        .peak_bytes = end.peak_bytes},
-                       end.when);
-}
-
-// Collects the exit that woke the loop, then all others that are already available: a rank that
-// died before any signal was sent died by itself.
-void EventLoop::collect_exits(int first) {
-  std::vector<RankExited> ended;
-  collect_exit(first, ended);
-  for (int rank = 0; rank < ranks_.size(); ++rank) collect_exit(rank, ended);
-  const int failed_before = supervisor_.first_failed();
-  const auto failed = [](const RankExited& event) { return !event.report.clean(); };
-  if (failed_before < 0 && std::ranges::any_of(ended, failed)) suspended_ = ranks_.suspended();
-  for (const auto& event : ended) feed(event);
-  if (session_ && failed_before < 0 && supervisor_.first_failed() >= 0) session_->report_failure();
-}
-
-void EventLoop::collect_exit(int local_rank, std::vector<RankExited>& ended) {
-  const auto end = ranks_.collect(local_rank);
-  if (!end) return;
-  containment_.rank_reaped(local_rank);
-  progress_.forget(plan_.placement.base_rank + local_rank);
-  record_exit(local_rank, *end, supervisor_.stopping());
-  ended.push_back({local_rank, end->report});
+void EventLoop::carry_out(const ReplaceRank& action) {
+  attempt_.replacement = action.number;
+  const auto rank = static_cast<size_t>(action.rank);
+  specs_[rank] =
+      make_rank_specs(options_, plan_.command, plan_.placement, attempt_, plan_.facts)[rank];
+  replacement_.begin(action.rank, action.number);
+  progress_.rank_replaced(plan_.placement.base_rank + action.rank);
+  memory_monitor_.rank_replaced(action.rank);
+  if (start_rank(specs_[rank]) && ranks_suspended_) ranks_.signal_group(action.rank, SIGSTOP);
 }
 
 void EventLoop::carry_out(const SignalRank& action) {
@@ -416,141 +340,9 @@ void EventLoop::carry_out(const StartGrace& action) {
   grace_.start(grace, [this] { feed(GraceExpired{}); });
 }
 
-void EventLoop::carry_out(const KillAll&) {
-  killing_ = true;
-  unkillable_.start(kUnkillable, [this] { abandon_unkillable(); });
-  ranks_.signal_groups(SIGKILL);
-  containment_.kill_all();
-}
-
-// A process in an uninterruptible call cannot be killed. It is reported and left behind.
-void EventLoop::abandon_unkillable() {
-  for (const pid_t pid : containment_.orphan_processes())
-    journal_.note(fmt::format(
-        "process {} did not exit after SIGKILL (stuck in the kernel); leaving it behind", pid));
-  for (int rank = 0; rank < ranks_.size(); ++rank) {
-    if (!ranks_.running(rank)) continue;
-    ranks_.abandon(rank);
-    const ExitReport killed{.signal = SIGKILL};
-    record_exit(rank, {killed, Clock::now()}, supervisor_.stopping());
-    feed(RankExited{rank, killed});
-  }
-  sweeping_ = false;
-  journal_.attempt().last_step = worker_socket_.last_step();
-  feed(TreeEmpty{});
-}
-
-void EventLoop::carry_out(const Sweep&) {
-  memory_monitor_.end_attempt();
-  sweeping_ = true;
-  sweep();
-}
-
-void EventLoop::sweep() {
-  if (!sweeping_) return;
-  if (containment_.empty()) {
-    sweeping_ = false;
-    journal_.attempt().last_step = worker_socket_.last_step();
-    grace_.cancel();
-    unkillable_.cancel();
-    feed(TreeEmpty{});
-    return;
-  }
-  killing_ ? containment_.kill_all() : containment_.request_stop();
-}
-
-// SIGCHLD: an orphan process exited, a rank was suspended, or the guard died.
-void EventLoop::child_changed() {
-  for (const int rank : ranks_suspended_ ? std::vector<int>() : ranks_.newly_stopped())
-    journal_.note(
-        fmt::format("rank {} (pid {}) was suspended by a signal; kill -CONT {} resumes it",
-                    plan_.placement.base_rank + rank, ranks_.pid_of(rank), ranks_.pid_of(rank)));
-  if (!containment_.child_changed()) retry_guard();
-  sweep();
-}
-
-// The limit of processes or memory may be reached now, and not later.
-void EventLoop::retry_guard() {
-  if (!std::exchange(unguarded_, true))
-    journal_.note(fmt::format(
-        "{} has died and cannot be started again; trying again every second (until then, ranks "
-        "would survive a kill -9 of mgpu-run)",
-        Guard::kName));
-  guard_retry_.start(kGuardRetry, [this] {
-    if (!containment_.child_changed()) return retry_guard();
-    unguarded_ = false;
-  });
-}
-
-void EventLoop::carry_out(const AssessFailure&) {
-  output_.end_attempt();
-  if (session_) return report_to_leader();
-  assess_first_failure([this] { decide_restart_here(); });
-}
-
-void EventLoop::decide_restart_here() {
-  const auto& end = journal_.attempt();
-  auto decision =
-      decide_restart(journal_.failed_attempts(), {options_.max_restarts, options_.retry_delay,
-                                                  options_.restarts_renewed, options_.on_failure});
-  if (decision.policy == FailurePolicy::restart_changed) ++attempt_.oom_count;
-  journal_.attempt().policy = name_of(decision.policy);
-  journal_.set_remark(decision.why);
-  if (decision.restart && !supervisor_.stop_signal())
-    journal_.note(restart_line(end, journal_.job(), decision.counted));
-  feed(FailureAssessed{std::move(decision)});
-}
-
-// This node's part of the round is over.
-void EventLoop::report_to_leader() {
-  if (!session_->ranks_ended()) return;
-  const auto report = [this] {
-    session_->report_result(journal_.attempt(), journal_.attempt_began());
-  };
-  supervisor_.first_failed() >= 0 ? assess_first_failure(report) : report();
-}
-
 void EventLoop::carry_out(const LeaveJob& action) {
   output_.end_attempt();
   session_->leave(action.signal);
-}
-
-// Calls `then` when the failure is described, unless this has become pointless by then.
-void EventLoop::assess_first_failure(std::function<void()> then) {
-  const int failed = supervisor_.first_failed();
-  const auto stderr_of = [this](int rank) { return output_.stderr_tail(rank); };
-  const int root =
-      progress_.hang() ? failed : rank_with_cause(journal_.attempt(), failed, stderr_of);
-  FailureTraces traces{.log_dir = log_dir_of(root),
-                       .stderr_tail = output_.stderr_tail(root),
-                       .memory = memory_.facts(root),
-                       .python = plan_.command.python,
-                       .start_problem = start_problem_,
-                       .gpu_fault = kernel_log_.gpu_fault(),
-                       .stopped_by = supervisor_.stop_signal() ? journal_.job().scheduler_job : "",
-                       .local_rank = root,
-                       .hang = progress_.hang(),
-                       .suspended = suspended_};
-  memory_monitor_.complete(traces.memory, root, ranks_.pid_of(root), kernel_log_.oom_kills());
-  output_.save_tails(root, traces.log_dir);
-  const auto path = error_file_path(traces.log_dir);
-  output_.files().ask(
-      [path] { return path.empty() ? std::nullopt : read_error_file(path); },
-      [this, failed, path, attempt = supervisor_.attempt(), traces = std::move(traces),
-       then = std::move(then)](auto error_file) mutable {
-        if (!supervisor_.assessing() || supervisor_.attempt() != attempt) return;
-        traces.error_file = std::move(error_file);
-        if (describe_first_failure(journal_.attempt(), failed, std::move(traces)))
-          output_.files().run(
-              [path, text = to_json(*journal_.attempt().error_file)] { write_file(path, text); });
-        then();
-      });
-}
-
-// Empty if there is none, as of a rank that was not started.
-std::string EventLoop::log_dir_of(int local_rank) const {
-  const auto rank = static_cast<size_t>(local_rank);
-  return rank < specs_.size() ? specs_[rank].log_dir : std::string();
 }
 
 void EventLoop::carry_out(const StartDelay& action) {

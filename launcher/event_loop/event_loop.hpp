@@ -15,6 +15,7 @@
 #include "launcher/event_loop/hang_collector.hpp"
 #include "launcher/event_loop/journal.hpp"
 #include "launcher/event_loop/progress_watch.hpp"
+#include "launcher/event_loop/rank_replacement.hpp"
 #include "launcher/event_loop/signal_watch.hpp"
 #include "launcher/event_loop/status_note.hpp"
 #include "launcher/lifecycle/supervisor.hpp"
@@ -53,6 +54,7 @@ class EventLoop {
   void fail(const std::exception& problem);
   void carry_out(const StartRanks& action);
   void carry_out(const SignalRank& action);
+  void carry_out(const ReplaceRank& action);
   void carry_out(const AbortRank& action);
   void carry_out(const StartGrace& action);
   void carry_out(const KillAll&);
@@ -65,6 +67,7 @@ class EventLoop {
   // Starting.
   void folder_created(int attempt, LogFolder::AttemptFolder folder);
   void start_ranks();
+  bool start_rank(const RankSpec& spec);
   void start_failed(const std::exception& problem);
   void not_started(int local_rank, int error);
 
@@ -76,6 +79,8 @@ class EventLoop {
   void retry_guard();
   void sweep();
   void abandon_unkillable();
+  bool can_replace(const RankExited& end);
+  MemoryFacts memory_facts(int local_rank);
   void assess_first_failure(std::function<void()> then);
   void decide_restart_here();
   std::string log_dir_of(int local_rank) const;
@@ -112,6 +117,7 @@ class EventLoop {
   WorkerSocket worker_socket_;
   RankGroup ranks_;  // destroyed before containment_: ranks are killed before orphan processes
   MemoryMonitor memory_monitor_;
+  RankReplacement replacement_;
   RendezvousEndpoint rendezvous_endpoint_;
   Supervisor supervisor_;
   EventPump pump_;
@@ -120,7 +126,7 @@ class EventLoop {
   std::unique_ptr<ClusterSession> session_;  // null: single-node job
   std::optional<StatusNote> status_note_;    // of a single-node job
   std::chrono::milliseconds grace_period_;
-  PausableTimer grace_, delay_, unkillable_, guard_retry_, abort_;
+  PausableTimer grace_, replacing_, delay_, unkillable_, guard_retry_, abort_;
 
   Attempt attempt_;  // the current one
   std::vector<RankSpec> specs_;

@@ -13,9 +13,11 @@
 namespace mgpu::launcher {
 namespace {
 
+// Of the rank's last process: earlier ones were replaced.
 const RankResult* result_of(const AttemptResult& attempt, int local_rank) {
-  const auto found = std::ranges::find(attempt.ranks, local_rank, &RankResult::local_rank);
-  return found == attempt.ranks.end() ? nullptr : &*found;
+  const auto found = std::ranges::find(attempt.ranks.rbegin(), attempt.ranks.rend(), local_rank,
+                                       &RankResult::local_rank);
+  return found == attempt.ranks.rend() ? nullptr : &*found;
 }
 
 // Without the numbers of memory, which do not show which of several ranks failed. Neither does the
@@ -27,7 +29,8 @@ Cause cause_in_text(const RankResult& rank, std::string_view stderr_tail) {
 
 bool is_root(const RankResult& rank, const Cause& cause) {
   using enum FailureKind;
-  if (rank.report.clean() || cause.cascade || cause.kind == none) return false;
+  if (rank.report.clean() || rank.replaced_after || cause.cascade || cause.kind == none)
+    return false;
   if (!rank.ended_by_us) return true;
   // A rank that is being stopped can print anything, but rarely one of these.
   return cause.kind != exit_status && cause.kind != signal && cause.kind != killed &&
@@ -96,6 +99,8 @@ bool describe_first_failure(AttemptResult& attempt, int local_rank, FailureTrace
         fmt::format("a consequence of rank {}: {}", root->rank, attempt.cause.text);
   if (!traces.start_problem.empty())
     attempt.cause.text = rendezvous::printable(traces.start_problem);
+  if (!traces.late_replacement.empty())
+    attempt.cause = {Cause::Kind::hang, std::move(traces.late_replacement), {}};
   if (traces.hang) {
     attempt.cause = cause_of(*traces.hang);
     attempt.evidence = std::move(traces.hang->evidence);

@@ -1,5 +1,6 @@
 #include "launcher/event_loop/journal.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <utility>
@@ -63,14 +64,31 @@ void Journal::rank_exited(RankResult result, Clock::time_point when) {
   attempt().ranks.push_back(std::move(result));
 }
 
+void Journal::rank_replaced(int local_rank, std::int64_t last_step, Cause cause) {
+  const auto exited = std::ranges::find(attempt().ranks.rbegin(), attempt().ranks.rend(),
+                                        local_rank, &RankResult::local_rank);
+  if (exited == attempt().ranks.rend()) return;
+  exited->replaced_after = last_step;
+  exited->replaced_because = std::move(cause);
+  note(replacement_line(*exited, static_cast<int>(failed_attempts().size()), job_));
+}
+
+Milliseconds Journal::since_attempt() const {
+  return std::chrono::duration_cast<Milliseconds>(Clock::now() - attempt_began_);
+}
+
 std::vector<FailedAttempt> Journal::failed_attempts() const {
+  const auto in_ms = [](auto time) { return std::chrono::duration_cast<Milliseconds>(time); };
   std::vector<FailedAttempt> failed;
-  for (const auto& attempt : job_.attempts)
+  for (const auto& attempt : job_.attempts) {
+    for (const auto& rank : attempt.ranks)
+      if (rank.replaced_after)
+        failed.push_back({rank.replaced_because.kind, in_ms(rank.after_start), *rank.replaced_after,
+                          false, rank.replaced_because.certain, rank.replaced_because.text});
     if (attempt.first_failure)
-      failed.push_back(
-          {attempt.cause.kind,
-           std::chrono::duration_cast<Milliseconds>(attempt.first_failure->after_start),
-           attempt.last_step, false, attempt.cause.certain, attempt.cause.text});
+      failed.push_back({attempt.cause.kind, in_ms(attempt.first_failure->after_start),
+                        attempt.last_step, false, attempt.cause.certain, attempt.cause.text});
+  }
   return failed;
 }
 

@@ -35,6 +35,9 @@ class Journal {
   // Adds a rank of this node to the current attempt; the journal fills in its global rank, its node
   // and the time since the attempt's start.
   void rank_exited(RankResult result, Clock::time_point when);
+  // A new process takes the place of the rank that has exited. `last_step` is the last one that any
+  // rank has reported; -1: none.
+  void rank_replaced(int local_rank, std::int64_t last_step, Cause cause);
   void set_remark(const std::string& why) { job_.remark = why; }
 
   // The job has ended. In a multi-node job `whole` is the result over all nodes; null if the leader
@@ -45,7 +48,9 @@ class Journal {
   // The current attempt; there must be one.
   AttemptResult& attempt() { return job_.attempts.back(); }
   Clock::time_point attempt_began() const { return attempt_began_; }
-  // The attempts so far whose first failure is known.
+  Milliseconds since_attempt() const;
+  // What counts as a restart so far: the attempts whose first failure is known, and the ranks that
+  // were replaced, in order.
   std::vector<FailedAttempt> failed_attempts() const;
   const std::string& host() const { return job_.host; }
   int status() const { return job_.status; }

@@ -37,6 +37,14 @@ void ProgressWatch::record(const Heartbeat& heartbeat) {
   schedule();
 }
 
+void ProgressWatch::rank_replaced(int rank) {
+  times_.forget(rank);
+  watch_.rank_replaced(rank, now());
+  pending_ = false;
+  ++collecting_;
+  evidence_.cancel();
+}
+
 void ProgressWatch::forget(int rank) {
   watch_.forget(rank);
   times_.forget(rank);

@@ -53,6 +53,8 @@ class ProgressWatch {
   // `elsewhere`: other launchers run ranks of the job too.
   void begin_attempt(bool elsewhere);
   void record(const Heartbeat& heartbeat);
+  // A new process takes the rank's place, and the others wait for it.
+  void rank_replaced(int rank);
   // The rank has exited or does not report any more.
   void forget(int rank);
   // While the job is suspended, no time passes.

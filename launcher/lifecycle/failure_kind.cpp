@@ -66,6 +66,11 @@ bool belongs_to_node(FailureKind kind) {
          kind == FailureKind::exec_failure;
 }
 
+bool permits_replacement(FailureKind kind) {
+  return kind == FailureKind::killed || kind == FailureKind::host_oom_guess ||
+         kind == FailureKind::signal;
+}
+
 bool counts_as_oom(FailureKind kind) {
   return kind == FailureKind::gpu_oom;
 }

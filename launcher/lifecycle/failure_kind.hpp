@@ -53,6 +53,10 @@ bool is_retryable(FailureKind kind);
 // guesses.
 bool belongs_to_node(FailureKind kind);
 
+// Whether a new process can take the place of a rank that a signal has ended for this reason, while
+// the other ranks go on. A lack of memory, a broken GPU or an error of the program needs more.
+bool permits_replacement(FailureKind kind);
+
 // Whether MGPU_OOM_COUNT counts an attempt with this cause, so that the next attempt uses less GPU
 // memory. Not for host memory, which these changes hardly reduce, and not for a guess.
 bool counts_as_oom(FailureKind kind);

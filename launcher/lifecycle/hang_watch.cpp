@@ -63,6 +63,15 @@ void HangWatch::record(const Heartbeat& heartbeat, Time now) {
   rank.since = now;
 }
 
+void HangWatch::rank_replaced(int rank, Time now) {
+  if (ranks_.empty()) return;
+  for (auto& [number, other] : ranks_) {
+    other.since = now;
+    other.first_step = other.step;
+  }
+  ranks_[rank] = {.since = now, .phase = kTrainingPhase};
+}
+
 bool HangWatch::in_first_steps(const Rank& rank) const {
   return rank.step < 0 || rank.step - rank.first_step < kFirstSteps - 1;
 }

@@ -71,6 +71,9 @@ class HangWatch {
   // reports it first.
   void begin_attempt(bool elsewhere);
   void record(const Heartbeat& heartbeat, Time now);
+  // A new process has taken the rank's place, and the others wait until it is ready: they all start
+  // again.
+  void rank_replaced(int rank, Time now);
   // The rank has exited or does not report any more.
   void forget(int rank) { ranks_.erase(rank); }
 

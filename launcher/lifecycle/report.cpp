@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -26,6 +27,7 @@ std::string seconds(std::chrono::microseconds time) {
 
 std::string describe_result(const RankResult& result) {
   if (result.pid == 0 && result.report.exec_error == 0) return "was not started";
+  if (result.replaced_after) return describe(result.report) + "; replaced";
   if (!result.ended_by_us || result.report.clean()) return describe(result.report);
   return fmt::format("{} after mgpu-run stopped it", describe(result.report));
 }
@@ -71,7 +73,7 @@ std::string first_failure_lines(const AttemptResult& attempt, const JobResult& j
 }
 
 std::string mark_of(const RankResult& rank, const AttemptResult& attempt) {
-  if (!attempt.first_failure) return {};
+  if (!attempt.first_failure || rank.replaced_after) return {};
   const int first = attempt.first_failure->rank;
   if (rank.rank == first) return "   <- first";
   return rank.rank == attempt.root_rank ? "   <- the cause" : "";
@@ -80,6 +82,7 @@ std::string mark_of(const RankResult& rank, const AttemptResult& attempt) {
 // What a rank's end was in the failed attempt; empty: a success.
 std::string role_of(const RankResult& rank, const AttemptResult& attempt) {
   if (rank.report.clean()) return {};
+  if (rank.replaced_after) return "replaced";
   if (rank.rank == attempt.root_rank && !attempt.cause.cascade) return "root";
   return rank.ended_by_us ? "stopped" : "cascade";
 }
@@ -112,6 +115,15 @@ std::string node_change_lines(const JobResult& job) {
   return out;
 }
 
+json as_json(const Cause& cause) {
+  return {{"kind", std::string(name_of(cause.kind))},
+          {"text", cause.text},
+          {"advice", cause.advice},
+          {"signature", cause.signature},
+          {"evidence", cause.evidence},
+          {"role", cause.cascade ? "cascade" : "root"}};
+}
+
 json as_json(const RankResult& result) {
   json object = {
       {"rank", result.rank},
@@ -123,17 +135,10 @@ json as_json(const RankResult& result) {
       {"ended_by_us", result.ended_by_us},
       {"after_start_s", double(result.after_start.count()) / 1e6},
       {"words", describe_result(result)}};
+  if (result.replaced_after)
+    object["replaced"] = true, object["cause"] = as_json(result.replaced_because);
   if (!result.host.empty()) object["host"] = result.host, object["node_rank"] = result.node_rank;
   return object;
-}
-
-json as_json(const Cause& cause) {
-  return {{"kind", std::string(name_of(cause.kind))},
-          {"text", cause.text},
-          {"advice", cause.advice},
-          {"signature", cause.signature},
-          {"evidence", cause.evidence},
-          {"role", cause.cascade ? "cascade" : "root"}};
 }
 
 json as_json(const AttemptResult& attempt) {
@@ -159,18 +164,42 @@ json as_json(const AttemptResult& attempt) {
   return object;
 }
 
+// The ranks that were replaced; each one used up a restart.
+std::ptrdiff_t replacements(const JobResult& job) {
+  std::ptrdiff_t count = 0;
+  for (const auto& attempt : job.attempts)
+    count += std::ranges::count_if(
+        attempt.ranks, [](const auto& rank) { return rank.replaced_after.has_value(); });
+  return count;
+}
+
+std::string replacements_text(const JobResult& job) {
+  const auto count = replacements(job);
+  return count == 0 ? "" : fmt::format(", after {} replacement{}", count, count == 1 ? "" : "s");
+}
+
 }  // namespace
 
 std::string restart_line(const AttemptResult& attempt, const JobResult& job, int counted) {
+  const auto number = attempt.number + 1 + replacements(job);
   const auto restart =
       job.renewed_by_progress
-          ? fmt::format("restart {}, {}", attempt.number + 1,
+          ? fmt::format("restart {}, {}", number,
                         counted == 0
                             ? fmt::format("after new steps up to {}", attempt.last_step)
                             : fmt::format("{} of {} without a new step", counted, job.max_restarts))
-          : fmt::format("restart {} of {}", attempt.number + 1, job.max_restarts);
+          : fmt::format("restart {} of {}", number, job.max_restarts);
   return fmt::format("rank {} failed: {}; restarting all ranks ({})", attempt.first_failure->rank,
                      attempt.cause.text, restart);
+}
+
+std::string replacement_line(const RankResult& exited, int counted, const JobResult& job) {
+  return fmt::format(
+      "rank {} (pid {}) {}; starting a new process in its place ({})", exited.rank, exited.pid,
+      describe(exited.report),
+      job.renewed_by_progress
+          ? fmt::format("after step {}", std::max<std::int64_t>(0, *exited.replaced_after))
+          : fmt::format("counts as restart {} of {}", counted, job.max_restarts));
 }
 
 std::string failure_report(const JobResult& job) {
@@ -188,10 +217,11 @@ std::string failure_report(const JobResult& job) {
                                          job.scheduler_job)
                            : "") +
            node_change_lines(job);
-  std::string out = fmt::format(
-      "mgpu-run: {} failed after {}, attempt {}{} (exit status {})\n", job.target,
-      seconds(job.lasted), last.number + 1,
-      job.renewed_by_progress ? "" : fmt::format(" of {}", job.max_restarts + 1), job.status);
+  std::string out =
+      fmt::format("mgpu-run: {} failed after {}, attempt {}{}{} (exit status {})\n", job.target,
+                  seconds(job.lasted), last.number + 1,
+                  job.renewed_by_progress ? "" : fmt::format(" of {}", job.max_restarts + 1),
+                  replacements_text(job), job.status);
   out += first_failure_lines(last, job);
   if (last.ranks.size() > 1) out += rank_table(last);
   if (job.stop_signal)

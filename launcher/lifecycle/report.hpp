@@ -23,6 +23,10 @@ struct RankResult {
   int node_rank = 0;
   std::string host;              // empty: the job has one node
   std::uint64_t peak_bytes = 0;  // largest resident size of its process; 0: unknown
+  // A new process took its place after this step, -1: after none that was reported. Empty: none
+  // did.
+  std::optional<std::int64_t> replaced_after = {};
+  Cause replaced_because = {};  // if it was replaced
 };
 
 struct AttemptResult {
@@ -68,6 +72,9 @@ AttemptResult attempt_from_json(const std::string& text);
 
 // One line: why the ranks are restarted. `counted` is the one of the decision.
 std::string restart_line(const AttemptResult& attempt, const JobResult& job, int counted);
+
+// One line: which rank is replaced, and why. `counted` is how many restarts were used, with this.
+std::string replacement_line(const RankResult& exited, int counted, const JobResult& job);
 
 // The failure report that is printed when the job did not succeed. Several lines, without a newline
 // at the end.

@@ -32,21 +32,31 @@ std::string_view Supervisor::phase() const {
 Supervisor::Actions Supervisor::begin_attempt() {
   state_ = State::running;
   std::fill(running_.begin(), running_.end(), true);
+  replacements_ = 0;
   first_failed_ = -1;
   first_report_ = {};
   grace_started_ = false;
-  stopped_ = false;
+  stopped_ = aborting_ = false;
   sent_signal_ = {};
   return {StartRanks{++attempt_}};
 }
 
 Supervisor::Actions Supervisor::on(const RankExited& event) {
+  if (state_ == State::running && !event.report.clean() && event.replaceable)
+    return {ReplaceRank{event.rank, ++replacements_}};
   running_[static_cast<size_t>(event.rank)] = false;
+  const bool saving = state_ == State::stopping && !aborting_;
   Actions actions;
   if (!event.report.clean() && state_ == State::running) {
     first_failed_ = event.rank;
     first_report_ = event.report;
     actions = abort_ranks();
+  }
+  // A new process that the stop signal has killed while it started: the others wait for it.
+  if (saving && replacements_ > 0 && event.report.signal) {
+    aborting_ = true;
+    for (size_t rank = 0; rank < running_.size(); ++rank)
+      if (running_[rank]) actions.push_back(AbortRank{static_cast<int>(rank)});
   }
   if (none_running() && (state_ == State::running || state_ == State::stopping)) {
     state_ = State::sweeping;
@@ -156,6 +166,7 @@ Supervisor::Actions Supervisor::stop_ranks(Signal signal) {
 
 // A rank that cannot be told why it has to stop gets SIGTERM.
 Supervisor::Actions Supervisor::abort_ranks() {
+  aborting_ = true;
   return stop_running(SIGTERM, true, [](int rank) { return AbortRank{rank}; });
 }
 

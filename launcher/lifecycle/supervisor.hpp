@@ -14,6 +14,8 @@ namespace mgpu::launcher {
 struct RankExited {
   int rank;
   ExitReport report;
+  // A new process can take its place while all other ranks go on.
+  bool replaceable = false;
 };
 // The job hangs, because of this rank as far as that can be known.
 struct HangFound {
@@ -58,6 +60,13 @@ struct SignalRank {
   Signal signal;
   friend bool operator==(const SignalRank&, const SignalRank&) = default;
 };
+// Start a new process for this rank, which has failed, and tell the other ranks. Answer with
+// RankExited if that is not possible.
+struct ReplaceRank {
+  int rank;
+  int number;  // of the replacement in this attempt, from 1 on
+  friend bool operator==(const ReplaceRank&, const ReplaceRank&) = default;
+};
 // Another rank has failed: whatever this one computes or waits for is lost.
 struct AbortRank {
   int rank;
@@ -93,13 +102,14 @@ struct Finish {
   int status;
   friend bool operator==(const Finish&, const Finish&) = default;
 };
-using Action = std::variant<StartRanks, SignalRank, AbortRank, StartGrace, KillAll, Sweep,
-                            AssessFailure, LeaveJob, StartDelay, Finish>;
+using Action = std::variant<StartRanks, SignalRank, ReplaceRank, AbortRank, StartGrace, KillAll,
+                            Sweep, AssessFailure, LeaveJob, StartDelay, Finish>;
 
 // Decides what happens to a group of ranks. It does no I/O and reads no clock: the event loop
 // feeds it events and carries out the actions it returns.
 //
 //   running --(all exit with 0)-----------------------> sweeping --> done
+//   running --(a rank fails that can be replaced)-----> running
 //   running --(a rank fails, or a stop is requested)--> stopping --> sweeping --> assessing
 //   assessing --> running again (perhaps after waiting) or done
 //
@@ -174,12 +184,14 @@ class Supervisor {
   bool multi_node_;
   int final_status_ = -1;  // of a job that has finished while ranks still run here; -1: not set
   int attempt_ = -1;
+  int replacements_ = 0;  // in this attempt
   int first_failed_ = -1;
   ExitReport first_report_;
   Signal stop_signal_;
   bool grace_started_ = false;
   bool stopped_ = false;
-  Signal sent_signal_;  // the last one that the ranks of this attempt got
+  bool aborting_ = false;  // the ranks of this attempt, after a failure
+  Signal sent_signal_;     // the last one that the ranks of this attempt got
 };
 
 }  // namespace mgpu::launcher

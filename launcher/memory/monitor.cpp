@@ -74,6 +74,11 @@ void MemoryMonitor::begin_attempt(int base_rank, int ranks, const RankCgroups& c
   schedule(enforced_here ? kFirstEnforced : kFirst);
 }
 
+void MemoryMonitor::rank_replaced(int local_rank) {
+  const auto rank = static_cast<std::size_t>(local_rank);
+  if (rank < killed_at_.size()) killed_at_[rank] = 0;
+}
+
 void MemoryMonitor::end_attempt() {
   active_ = false;
   timer_.cancel();

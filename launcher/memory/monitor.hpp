@@ -43,6 +43,8 @@ class MemoryMonitor {
   // The ranks of an attempt have started.
   void begin_attempt(int base_rank, int ranks, const RankCgroups& cgroups);
   void end_attempt();
+  // Another process has taken the rank's place.
+  void rank_replaced(int local_rank);
   // Adds what is known about a rank that failed. `killed` are the kernel's OOM kills of the
   // attempt.
   void complete(MemoryFacts& facts, int local_rank, pid_t pid,

@@ -214,6 +214,10 @@ void finish(Options& options) {
         "--failure-grace {:g}: must be at most --grace, which is {:g}; raise --grace too",
         std::chrono::duration<double>(*options.failure_grace).count(),
         std::chrono::duration<double>(options.grace).count()));
+  if (options.replace_ranks && options.max_restarts == 0)
+    throw UsageError(
+        "--replace-ranks: each replacement counts as a restart and none is allowed; add "
+        "--max-restarts N");
   if (options.json && !options.dry_run)
     options.notes.push_back(
         "--json has no effect without --dry-run; use --report FILE for a JSON report");

@@ -27,9 +27,8 @@ constexpr const char* kTail = R"(
 Option names accept underscores and any unique abbreviation. The command line overrides variables,
 MGPU_<OPTION> and (torchrun) PET_<OPTION>, and these override launch: in the recipe.
 
-Exit status: 0 if every rank succeeded; else the status of the first rank to fail in the last
-attempt, or 128+N if signal N killed it; 128+N if signal N stopped mgpu-run; 2 for a usage error;
-1 if mgpu-run itself failed; 75 if the nodes could not form or keep a job. See docs/launcher.md.
+Exit status: 0 if every rank succeeded; else that of the first rank to fail in the last attempt;
+128+N after signal N; 2: usage error; 1: mgpu-run failed; 75: too few nodes. See docs/launcher.md.
 )";
 
 std::string_view title(OptionGroup group) {

@@ -118,6 +118,7 @@ struct Options {
   Milliseconds retry_delay{0};    // before the second and later restarts, doubled each time
   FailurePolicies on_failure;
   Milliseconds grace{30'000};
+  bool replace_ranks = false;  // one at a time, while the others keep their processes
   std::optional<Milliseconds> failure_grace;  // after the failure of another rank; unset: grace
   // Without progress for this long a job hangs; 0: never, unset: learned from its steps.
   std::optional<Milliseconds> hang_timeout;

@@ -69,7 +69,7 @@ bool Output::is_shown(int local_rank, unsigned stream) const {
 }
 
 Output::ChildEnds Output::open_rank(int local_rank, const std::string& prefix,
-                                    const std::string& log_dir) {
+                                    const std::string& log_dir, bool appends) {
   const unsigned files = options_.tee.of(local_rank) | options_.redirects.of(local_rank);
   const auto open = [&](bool err) {
     const unsigned stream = err ? kStderr : kStdout;
@@ -83,6 +83,7 @@ Output::ChildEnds Output::open_rank(int local_rank, const std::string& prefix,
       route.filtered_path = beside(log_dir, "filtered_" + name);
       route.needles = needles;
     }
+    route.appends = appends;
     route.raw = ranks_ == 1 && route.prefix.empty() && route.console;
     auto& stream_slot = streams_[slot(local_rank, err)];
     stream_slot = std::make_shared<RankStream>(*this, io_, std::move(route));

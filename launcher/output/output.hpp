@@ -31,8 +31,10 @@ class Output {
     rendezvous::UniqueFd out, err;
   };
   // Opens the streams of one rank for one attempt. `prefix` is put before its lines where the
-  // options require it; `log_dir` is the rank's own folder, empty: none.
-  ChildEnds open_rank(int local_rank, const std::string& prefix, const std::string& log_dir);
+  // options require it; `log_dir` is the rank's own folder, empty: none. `appends`: its log files
+  // are continued.
+  ChildEnds open_rank(int local_rank, const std::string& prefix, const std::string& log_dir,
+                      bool appends = false);
 
   // Whether a rank that writes has to wait, because the console or its log file is full.
   bool full() const;

@@ -28,7 +28,8 @@ constexpr size_t kDrainBytes = 4u << 20;  // more than any pipe holds
 RankStream::RankStream(Output& output, boost::asio::io_context& io, Route route)
     : output_(output), route_(std::move(route)), source_(io) {
   if (!route_.log_path.empty())
-    log_ = std::make_unique<QueuedFile>(output_.files(), route_.log_path, O_TRUNC);
+    log_ = std::make_unique<QueuedFile>(output_.files(), route_.log_path,
+                                        route_.appends ? 0 : O_TRUNC);
   if (!route_.filtered_path.empty())
     filtered_ = std::make_unique<QueuedFile>(output_.files(), route_.filtered_path, 0);
   // Programs that check for a terminal should find one when mgpu-run has one.

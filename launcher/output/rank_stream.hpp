@@ -22,7 +22,8 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
     std::string log_path;       // empty: no file
     std::string filtered_path;  // lines with one of `needles` also go here
     std::vector<std::string> needles;
-    bool raw = false;  // single rank: bytes are passed through unchanged
+    bool appends = false;  // to the file at log_path
+    bool raw = false;      // single rank: bytes are passed through unchanged
   };
 
   RankStream(Output& output, boost::asio::io_context& io, Route route);

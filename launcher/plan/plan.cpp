@@ -96,6 +96,7 @@ Contract contract_of(const Options& options, const Placement& placement, const A
   c.oom_count = attempt.oom_count;
   c.leader_addr = attempt.leader_addr;
   c.worker_socket = facts.worker_socket;
+  c.replacement = attempt.replacement;
   return c;
 }
 
@@ -209,6 +210,7 @@ std::vector<RankSpec> make_rank_specs(const Options& options, const CommandLine&
     spec.rank = placement.base_rank + local_rank;
     for (const auto& word : command.argv)  // the program's name (the first word) is not expanded
       spec.argv.push_back(spec.argv.empty() ? word : expand_macros(word, placement, local_rank));
+    spec.takes_a_place = attempt.replacement.value_or(0) > 0;
     spec.device = device_of(options, facts, local_rank);
     if (static_cast<size_t>(local_rank) < facts.bindings.size())
       spec.binding = facts.bindings[local_rank];

@@ -28,6 +28,8 @@ struct Attempt {
   std::string leader_addr = "127.0.0.1";
   std::string log_dir;   // of this attempt, empty: none
   std::string nccl_dir;  // for PyTorch's records of NCCL, empty: none
+  // See Contract.
+  std::optional<int> replacement = {};
 };
 
 // The cores and memory nodes that one rank is bound to; empty vectors: not bound.
@@ -51,7 +53,8 @@ struct RankSpec {
   std::vector<std::pair<std::string, std::optional<std::string>>> env;
   std::string device;  // for display: "GPU 0" or "cpu"
   Binding binding;
-  std::string log_dir;  // empty: none
+  std::string log_dir;         // empty: none
+  bool takes_a_place = false;  // of an earlier process, whose logs it continues
 };
 
 // Facts about this machine and our own environment, collected before planning.

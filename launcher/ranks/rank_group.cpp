@@ -53,7 +53,7 @@ std::optional<std::string> RankGroup::start(const RankSpec& spec, const std::str
   try {
     const auto rank = static_cast<std::size_t>(spec.local_rank);
     const auto cgroup = rank < cgroups_.size() ? cgroups_[rank] : CgroupEntry{};
-    auto ends = output_.open_rank(spec.local_rank, prefix, spec.log_dir);
+    auto ends = output_.open_rank(spec.local_rank, prefix, spec.log_dir, spec.takes_a_place);
     ChildSetup setup{.argv = spec.argv,
                      .envp = environment_of(spec, environ),
                      .workdir = settings_.workdir,

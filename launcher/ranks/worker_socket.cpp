@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "rendezvous/auth.hpp"
@@ -124,6 +125,30 @@ bool WorkerSocket::request_dumps() {
 std::optional<CollectiveState> WorkerSocket::collective_of(int rank) const {
   const auto found = collectives_.find(rank);
   return found == collectives_.end() ? std::nullopt : std::optional(found->second);
+}
+
+int WorkerSocket::ready_ranks(std::optional<int> except) const {
+  std::set<int> ready;
+  for (const auto& [number, peer] : peers_)
+    if (peer.replaces && peer.rank && peer.rank != except) ready.insert(*peer.rank);
+  return static_cast<int>(ready.size());
+}
+
+bool WorkerSocket::can_replace(int lost) {
+  take_waiting();
+  return ranks_ > 1 && ready_ranks(lost) + 1 == ranks_;
+}
+
+void WorkerSocket::replace(int lost, int number) {
+  const auto line = fmt::format("{{\"replace\": {}}}\n", number);
+  for (auto& [id, peer] : peers_) {
+    if (peer.rank == lost) {
+      peer.lost = true;
+      peer.rank.reset();
+      peer.aborts = peer.dumps = peer.reports = peer.replaces = false;
+    }
+    if (std::exchange(peer.replaces, false)) send_line(peer.socket.native_handle(), line);
+  }
 }
 
 std::int64_t WorkerSocket::last_step() {
@@ -248,6 +273,7 @@ bool WorkerSocket::take_lines(Peer& peer) {
 }
 
 std::string WorkerSocket::take(Peer& peer, std::string_view line) {
+  if (peer.lost) return {};
   const auto json = rendezvous::parse_untrusted_json(line);
   if (!json.is_object()) return "is not a JSON object";
   if (const auto rank = json.find("rank"); rank != json.end()) {
@@ -267,6 +293,11 @@ std::string WorkerSocket::take(Peer& peer, std::string_view line) {
   }
   if (const auto collective = json.find("collective"); collective != json.end())
     if (auto state = as_collective(*collective)) collectives_[*peer.rank] = std::move(*state);
+  if (const auto replaces = json.find("replaces"); replaces != json.end()) {
+    if (!replaces->is_boolean()) return "has a value for \"replaces\" that is not true or false";
+    peer.replaces = replaces->get<bool>();
+    if (peer.replaces && ready_ && ready_ranks() == ranks_) ready_();
+  }
   Heartbeat heartbeat{.rank = *peer.rank};
   if (const auto step = json.find("step"); step != json.end()) {
     if (!rendezvous::fits<std::int64_t>(*step) || step->get<std::int64_t>() < 0)

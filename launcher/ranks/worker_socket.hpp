@@ -55,6 +55,13 @@ class WorkerSocket {
   std::optional<CollectiveState> collective_of(int rank) const;
   // Sends the rank an abort request. False if none of its processes accepts one.
   bool abort(int rank);
+  // Whether every other rank of this node has said that it can go on with a new process in the
+  // place of this one.
+  bool can_replace(int lost);
+  // `all_ready` is called when all ranks of this node have said this.
+  void on_ready(std::function<void()> all_ready) { ready_ = std::move(all_ready); }
+  // Tells them that a new process takes this place. They have to say again that they can.
+  void replace(int lost, int number);
 
  private:
   struct Peer {
@@ -64,8 +71,10 @@ class WorkerSocket {
     std::string pending;  // an incomplete line
     std::optional<int> rank = {};
     bool aborts = false;
-    bool dumps = false;    // answers in which collective it is
-    bool reports = false;  // its progress
+    bool dumps = false;     // answers in which collective it is
+    bool reports = false;   // its progress
+    bool replaces = false;  // can go on with a new process in the place of a lost rank
+    bool lost = false;      // of a rank that was replaced; nothing that it sends counts
   };
   using Number = std::size_t;
 
@@ -79,11 +88,14 @@ class WorkerSocket {
   // Returns what is wrong with the line, or nothing.
   std::string take(Peer& peer, std::string_view line);
   void complain(std::string_view line);
+  // Ranks that can go on with a new process in the place of a lost one, apart from `except`.
+  int ready_ranks(std::optional<int> except = {}) const;
 
   boost::asio::io_context& io_;
   std::function<void(std::string_view)> note_;
   std::function<void(const Heartbeat&)> heard_ = [](const Heartbeat&) {};
   std::function<void(int)> silent_ = [](int) {};
+  std::function<void()> ready_;
   std::string address_, problem_;
   boost::asio::posix::stream_descriptor listener_;
   std::map<Number, Peer> peers_;

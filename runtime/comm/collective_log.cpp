@@ -56,6 +56,12 @@ void CollectiveLog::finished(std::int64_t sequence) {
   if (slot.sequence == sequence) slot.finished = true;
 }
 
+void CollectiveLog::restart() {
+  const std::lock_guard lock(state_->mutex);
+  state_->slots = {};
+  state_->last = 0;
+}
+
 std::optional<CollectiveLog::Entry> CollectiveLog::current() const {
   const std::lock_guard lock(state_->mutex);
   if (state_->last == 0) return std::nullopt;

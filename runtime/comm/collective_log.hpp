@@ -26,6 +26,8 @@ class CollectiveLog {
   // Returns the number of the collective.
   std::int64_t started(const char* name, std::int64_t elements);
   void finished(std::int64_t sequence);
+  // Forgets everything and counts from 1 again: the ranks have connected again, one of them is new.
+  void restart();
 
   // The first one that has not finished; if all have, the last one. Nullopt: none was started.
   std::optional<Entry> current() const;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <stdexcept>
@@ -68,7 +69,9 @@ class C10dComm : public Comm {
         timeout_(options.timeout),
         store_(std::move(store)),
         backend_(std::move(backend)) {
-    fatal_ = [rank, nccl, fatal = options.fatal](const std::string& text) {
+    fatal_ = [this, rank, nccl, fatal = options.fatal,
+              peer_replaced = options.peer_replaced](const std::string& text) {
+      if (interrupted_ || (peer_replaced && peer_replaced())) return;
       // Usually another rank has failed first and reported the cause. Its connections break before
       // the launcher can see it exit, so a rank that exited here at once would be taken for the
       // cause.
@@ -125,6 +128,13 @@ class C10dComm : public Comm {
     one.item<float>();  // waits for the device
   }
 
+  // gloo's collectives end when the ranks that they wait for close their connections, as all do
+  // whose collectives throw.
+  void interrupt() override {
+    interrupted_ = true;
+    if (nccl_) backend_->abort();
+  }
+
   void close() override {
     barrier("barrier at the end of the job");
     watchdog_.reset();
@@ -138,12 +148,13 @@ class C10dComm : public Comm {
   template <class Call>
   Pending start(const char* what, const Tensor& whole, const Call& call) {
     const profiling::Range range(what);
+    throw_if_interrupted(what);
     const auto sequence = collectives().started(what, whole.numel());
     c10::intrusive_ptr<c10d::Work> work;
     try {
       work = call();
     } catch (const std::exception& e) {
-      fatal_(fmt::format("{} failed: {}", what, first_line(e.what())));
+      failed(what, fmt::format("{} failed: {}", what, first_line(e.what())));
     }
     if (nccl_) watch_work(what, work, sequence);
     const auto begun = std::chrono::steady_clock::now();
@@ -153,12 +164,22 @@ class C10dComm : public Comm {
         work->wait();
       } catch (const std::exception& e) {
         // gloo's own message about a timeout depends on which of its parts timed out.
-        fatal_(std::chrono::steady_clock::now() - begun >= timeout_
-                   ? timeout_message(what, timeout_)
-                   : fmt::format("{} failed: {}", what, first_line(e.what())));
+        failed(what.c_str(), std::chrono::steady_clock::now() - begun >= timeout_
+                                 ? timeout_message(what, timeout_)
+                                 : fmt::format("{} failed: {}", what, first_line(e.what())));
       }
       if (!nccl_) collectives().finished(sequence);  // NCCL's wait() only makes the stream wait
     });
+  }
+
+  // Returns only by an exception: fatal_ returns only if a peer is being replaced.
+  [[noreturn]] void failed(const char* what, const std::string& text) {
+    fatal_(text);
+    throw PeerLost(fmt::format("{}: a peer is being replaced", what));
+  }
+
+  void throw_if_interrupted(const char* what) const {
+    if (interrupted_) throw PeerLost(fmt::format("{}: a peer is being replaced", what));
   }
 
   // The watchdog gets a copy of the Work, which has its state but does not own its tensors.
@@ -184,6 +205,7 @@ class C10dComm : public Comm {
   int rank_, world_;
   bool nccl_;
   milliseconds timeout_;
+  std::atomic<bool> interrupted_ = false;
   std::function<void(const std::string&)> fatal_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::Backend> backend_;
@@ -198,9 +220,12 @@ c10::intrusive_ptr<c10d::Store> connect(const Contract& c, const CommOptions& op
   store.waitWorkers = false;
   store.timeout = options.timeout;
   auto tcp = c10::make_intrusive<c10d::TCPStore>(c.master_addr, store);
-  // The prefix keeps keys of earlier attempts apart.
-  return c10::make_intrusive<c10d::PrefixStore>(
-      fmt::format("mgpu-train/{}/{}", c.run_id, c.restart_count), std::move(tcp));
+  // The prefix keeps keys of earlier attempts, and of earlier replacements of ranks, apart.
+  const auto attempt = c.replacement.value_or(0) == 0
+                           ? std::to_string(c.restart_count)
+                           : fmt::format("{}.{}", c.restart_count, *c.replacement);
+  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("mgpu-train/{}/{}", c.run_id, attempt),
+                                                std::move(tcp));
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const Contract& c, const CommOptions& options,

@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,13 @@
 namespace mgpu::comm {
 
 using at::Tensor;
+
+// Thrown by a collective that cannot end because a rank was lost whose place another process takes:
+// see RejoinableComm.
+class PeerLost : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 // A running collective. After wait() the result may be used: on a GPU by work queued on the current
 // stream, on a CPU at once. Destroying or overwriting it waits too, because the memory of its
@@ -36,6 +44,8 @@ class Pending {
     if (auto wait = std::exchange(wait_, nullptr)) wait();
   }
   bool under_way() const { return wait_ != nullptr; }
+  // Never waits for the result. Its tensors must outlive the communicator's connections.
+  void abandon() { wait_ = nullptr; }
 
  private:
   void finish() noexcept {
@@ -71,6 +81,10 @@ class Comm {
   // Closes the connections in order; no collective may be running. Destroying the object without it
   // aborts the connections.
   virtual void close() = 0;
+
+  // Ends the running collectives, and lets later ones throw PeerLost. May be called from any
+  // thread. The results of collectives that run on a GPU are then undefined.
+  virtual void interrupt() {}
 };
 
 enum class Backend { automatic, nccl, gloo };
@@ -81,6 +95,10 @@ struct CommOptions {
   // Called with a one-line message when a collective has failed or exceeded the timeout, so that
   // the program cannot continue. It may be called from any thread and must not return.
   std::function<void(const std::string&)> fatal;
+  // Called, from any thread, when a collective has failed. Returns whether that is because another
+  // process takes the place of a lost rank; it may wait for this news. If so, `fatal` is not called
+  // and the collective throws PeerLost. Unset: every failure is fatal.
+  std::function<bool()> peer_replaced = {};
 };
 
 // Sets the variables with which join() uses NCCL. Call it before threads start that may read the

@@ -9,9 +9,10 @@
 
 namespace mgpu::comm {
 
-// Returns rank 0's text on every rank; the other ranks' `text` is ignored. `device` is the device
-// of the tensors in collectives.
-std::string share_text(Comm& comm, const std::string& text, c10::Device device, const char* what);
+// Returns the text of the rank `from` on every rank; the other ranks' `text` is ignored. `device`
+// is the device of the tensors in collectives.
+std::string share_text(Comm& comm, const std::string& text, c10::Device device, const char* what,
+                       int from = 0);
 
 // Returns the texts of all ranks on every rank.
 std::vector<std::string> gather_texts(Comm& comm, const std::string& text, c10::Device device,

@@ -92,6 +92,12 @@ class Shards : public model::WeightProvider {
   // 2); weights() waits for them when they are needed.
   void gather_updated();
 
+  // Drops a step that an exception has interrupted: its collectives are never waited for. For stage
+  // 0. They may write to the gradients until their connections are closed.
+  void abandon_step();
+  // All trained weights, one-dimensional. Only where the rank has them whole (stages 0 to 2).
+  Tensor trained_weights() const { return values_; }
+
   // Sets the tensor `name`: stores this rank's part of the whole tensor `value`. For a tensor in 4
   // bits, `value` holds its bytes.
   void set(const std::string& name, const Tensor& value);

@@ -176,6 +176,10 @@ void Shards::median_bucket(int bucket) {
   }
 }
 
+void Shards::abandon_step() {
+  for (auto& pending : reducing_) pending.abandon();
+}
+
 void Shards::finish_gradients() {
   if (whole_gradients() && !options_.overlap) {
     for (int i = static_cast<int>(buckets_.buckets.size()) - 1; i >= 0; --i) reduce_bucket(i);

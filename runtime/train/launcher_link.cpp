@@ -35,28 +35,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kApart{500};
 constexpr const char *kLoading = "loading", *kTraining = "training";
 
-// Connects to "@NAME"; no descriptor if there is nobody.
-UniqueFd connect_to(const std::string& address) {
-  sockaddr_un to{};
-  to.sun_family = AF_UNIX;
-  if (!address.starts_with('@') || address.size() > sizeof to.sun_path) return {};
-  std::memcpy(to.sun_path + 1, address.data() + 1, address.size() - 1);
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0) return {};
-  return fd;
-}
-
-bool send_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const auto sent = ::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(sent));
-  }
-  return true;
-}
-
 bool is_true(const nlohmann::json& json, const char* name) {
   if (!json.is_object()) return false;
   const auto found = json.find(name);
@@ -104,8 +82,29 @@ void read_orders(const UniqueFd& fd, int rank) {
 
 }  // namespace
 
+UniqueFd connect_to_launcher(const std::string& address) {
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  if (!address.starts_with('@') || address.size() > sizeof to.sun_path) return {};
+  std::memcpy(to.sun_path + 1, address.data() + 1, address.size() - 1);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0) return {};
+  return fd;
+}
+
+bool send_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const auto sent = ::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
 void obey_launcher(const rendezvous::Contract& contract) {
-  auto fd = std::make_shared<UniqueFd>(connect_to(contract.worker_socket));
+  auto fd = std::make_shared<UniqueFd>(connect_to_launcher(contract.worker_socket));
   const auto hello =
       fmt::format("{{\"rank\": {}, \"aborts\": true, \"dumps\": true}}\n", contract.rank);
   if (!*fd || !send_all(fd->get(), hello)) return;
@@ -157,7 +156,7 @@ std::string StepReports::State::take_line() {
 }
 
 StepReports::StepReports(const rendezvous::Contract& contract) {
-  auto launcher = connect_to(contract.worker_socket);
+  auto launcher = connect_to_launcher(contract.worker_socket);
   if (!launcher) return;
   state_ = std::make_shared<State>();
   state_->rank = contract.rank;

@@ -2,10 +2,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 
+#include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::train {
+
+// Connects to the launcher's socket "@NAME"; no descriptor if there is nobody.
+rendezvous::UniqueFd connect_to_launcher(const std::string& address);
+// Sends the whole text; false if the connection is gone.
+bool send_all(int fd, std::string_view text);
 
 // From now on this process ends at once when its launcher reports that another rank has failed (a
 // signal only requests a checkpoint, which would need all ranks), and reports to its launcher on

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/sqrt.h>
 
 #include <algorithm>
@@ -185,6 +186,15 @@ void Learner::divide_micro_batches(const StepOutcome& outcome) {
   options_.pieces *= 2;
 }
 
+void Learner::abandon_step() {
+  wait_for(options_.shards.device);
+  shards_.abandon_step();
+  shards_.take_waited_seconds();
+  waited_at_end_ = 0;
+  shard_comm_.mark();
+  lack_.reset();  // the step is taken again
+}
+
 std::optional<LossScaleState> Learner::loss_scale_state() const {
   if (!scaler_) return {};
   return scaler_->state();
@@ -213,8 +223,9 @@ void Learner::finish_step(StepRecord& record, double learning_rate) {
                         : at::full({}, 1.0, norm.options());
   {
     const profiling::Range range("optimizer");
-    optimizer_->step(learning_rate, scaler_ ? clip.mul(unscale) : clip,
-                     at::isfinite(norm).logical_not().to(at::kFloat));
+    auto skip = at::isfinite(norm).logical_not().to(at::kFloat);
+    if (options_.confirms_sums) skip = at::maximum(skip, record.incomplete());
+    optimizer_->step(learning_rate, scaler_ ? clip.mul(unscale) : clip, skip);
   }
   shards_.gather_updated();
 }

@@ -37,6 +37,9 @@ struct LearnerOptions {
   // outcome, instead of ending the run.
   bool survives_out_of_memory = false;
   std::size_t pieces = 1;  // into which each micro-batch is divided; a power of two
+  // Leaves the weights alone in a step whose sums over the ranks were interrupted on the device:
+  // see Comm::interrupt.
+  bool confirms_sums = false;
 };
 
 // What this rank was asked to do after the step: save a checkpoint, or save one and stop.
@@ -91,11 +94,16 @@ class Learner {
   // out of memory at once, on the other ranks after that rank has failed.
   void divide_micro_batches(const StepOutcome& outcome);
   std::size_t pieces() const { return options_.pieces; }
+  void set_pieces(std::size_t pieces) { options_.pieces = pieces; }
 
   // The same step with a loss of the caller's own. A micro-batch's loss is to be multiplied by
   // loss_scale().
   StepRecord step(const MicroBatches& micro_batches, double learning_rate,
                   const Requests& requests);
+
+  // Drops a step that an exception has interrupted. The weights and the optimizer's state are those
+  // of the last completed step.
+  void abandon_step();
 
   // The factor of the loss in the next step; 1 without loss scaling.
   double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "rendezvous/base/exit_status.hpp"
+#include "runtime/comm/rejoinable_comm.hpp"
 #include "runtime/train/determinism.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
@@ -60,7 +61,9 @@ at::Device open_device(const JoinRequest& request) {
 std::unique_ptr<comm::Comm> connect(const JoinRequest& request) {
   auto options = request.options;
   options.backend = comm::choose(options.backend, visible_gpus());
-  auto comm = comm::join(request.contract, options);
+  auto comm = options.peer_replaced
+                  ? std::make_unique<comm::RejoinableComm>(request.contract, options)
+                  : comm::join(request.contract, options);
   if (options.backend == comm::Backend::nccl && comm->world() > 1) warm_up(*comm);
   return comm;
 }

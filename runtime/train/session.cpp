@@ -31,6 +31,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// How long a rank whose collective has failed waits for the news that the lost peer is replaced.
+// The launcher learns of the loss when the kernel has freed the memory of that process.
+constexpr auto kNewsOfReplacement = std::chrono::seconds(10);
+
 parallel::ShardOptions shard_options(const TrainConfig& config, at::Device device) {
   parallel::ShardOptions options;
   options.zero_stage = config.zero_stage;
@@ -166,7 +170,14 @@ void Session::decide_four_bit() {
 
 void Session::begin_start() {
   prepare_libraries(config_);
-  if (contract_.rank == 0)
+  request_ = join_request(config_, contract_, device_index_);
+  if (contract_.replacement && contract_.world_size > 1) {
+    peers_ = std::make_shared<PeerReplacement>(contract_, [this] { rejoinable_->interrupt(); });
+    request_->options.peer_replaced = [peers = peers_] {
+      return peers->requested(kNewsOfReplacement);
+    };
+  }
+  if (contract_.rank == 0 && !takes_a_place())
     search_.emplace([times = start_times_, output_dir = config_.output_dir,
                      wanted = config_.resume_from_checkpoint] {
       return times->measure("checksums", [&] { return search_checkpoint(output_dir, wanted); });
@@ -176,19 +187,19 @@ void Session::begin_start() {
   const bool connects =
       contract_.restart_count > 0 ||
       (config_.resume_from_checkpoint != "no" && checkpoint::has_checkpoint(config_.output_dir));
-  joining_.emplace(
-      [times = start_times_, connects, request = join_request(config_, contract_, device_index_)] {
-        times->measure("device", [&] { open_device(request); });
-        if (!connects || !can_connect_in_background(request)) return std::unique_ptr<comm::Comm>();
-        return times->measure("communicator", [&] { return connect(request); });
-      });
+  joining_.emplace([times = start_times_, connects, request = *request_] {
+    times->measure("device", [&] { open_device(request); });
+    if (!connects || !can_connect_in_background(request)) return std::unique_ptr<comm::Comm>();
+    return times->measure("communicator", [&] { return connect(request); });
+  });
 }
 
 void Session::join() {
   comm_ = joining_->take();
-  const auto request = join_request(config_, contract_, device_index_);
-  device_ = open_device(request);  // in this thread too
-  if (!comm_) comm_ = start_times_->measure("communicator", [&] { return connect(request); });
+  request_->device_index = device_index_;
+  device_ = open_device(*request_);  // in this thread too
+  if (!comm_) comm_ = start_times_->measure("communicator", [&] { return connect(*request_); });
+  rejoinable_ = dynamic_cast<comm::RejoinableComm*>(comm_.get());
 }
 
 // Chooses how much ZeRO shards and what is recomputed, where the recipe says `auto`. All ranks make
@@ -234,6 +245,7 @@ void Session::build() {
       saved_activations_for(config_.gradient_checkpointing, source_->config.layers);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
+  options.confirms_sums = rejoinable_ != nullptr && device_.is_cuda();
   options.optimizer = optimizer_of(config_);
   options.weigh_by_target_tokens = config_.gradient_aggregation == Aggregation::weighted;
   options.sum_over_ranks = config_.gradient_aggregation == Aggregation::sum;
@@ -285,11 +297,30 @@ void Session::check_trace_steps() const {
                                  config_.trace_steps.back(), total_steps_));
 }
 
-std::string Session::begin(std::int64_t global_batch, const Fingerprint& task) {
-  check_trace_steps();
+Fingerprint Session::fingerprint_with(const Fingerprint& task) const {
   auto fingerprint = settings_fingerprint(config_);
   for (const auto& [key, value] : task) fingerprint[key] = value;
   fingerprint["total_steps"] = std::to_string(total_steps_);
+  return fingerprint;
+}
+
+// The trained weights and the progress come from the other ranks, so there is no checkpoint to find
+// and, without adapters, no weights to read.
+void Session::begin_as_replacement(std::int64_t global_batch, const Fingerprint& task) {
+  auto& shards = learner_->shards();
+  if (config_.use_peft && source_->weights) {
+    load_weights(shards, *source_->weights, source_->config, source_->vocab_on_disk);
+  } else if (config_.use_peft) {
+    draw_weights(shards, source_->config.initializer_range, config_.seed);
+  }
+  learner_->create_optimizer();
+  progress_.global_batch = global_batch;
+  progress_.fingerprint = fingerprint_with(task);
+}
+
+std::string Session::begin(std::int64_t global_batch, const Fingerprint& task) {
+  check_trace_steps();
+  auto fingerprint = fingerprint_with(task);
   const auto checkpoint = start_times_->measure("checkpoint", [&] {
     return saver_->share(search_ ? search_->take() : checkpoint::FoundCheckpoint());
   });

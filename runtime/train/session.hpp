@@ -10,6 +10,7 @@
 
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
+#include "runtime/comm/rejoinable_comm.hpp"
 #include "runtime/config/config.hpp"
 #include "runtime/config/planning/oom_remedies.hpp"
 #include "runtime/model/flops.hpp"
@@ -18,6 +19,8 @@
 #include "runtime/train/launcher_link.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
+#include "runtime/train/peer_replacement.hpp"
+#include "runtime/train/rank_device.hpp"
 #include "runtime/train/rank_places.hpp"
 #include "runtime/train/reporter.hpp"
 #include "runtime/train/saver.hpp"
@@ -76,6 +79,8 @@ class Session {
   // Loads the weights and the optimizer's state, from the checkpoint or else from the model's
   // files, and calls `meanwhile`: with a GPU at the same time.
   void load(const std::string& checkpoint, const std::function<void()>& meanwhile = {});
+  // The same for a process that takes a lost rank's place: loads only what no other rank sends.
+  void begin_as_replacement(std::int64_t global_batch, const Fingerprint& task);
   // Creates the reporter and reports where the ranks run, and from where the run resumes. A
   // collective.
   void begin_report(const std::string& checkpoint);
@@ -96,6 +101,9 @@ class Session {
   // Compares metric_for_best_model with the best value so far and updates progress_. Reports a note
   // when training stops early.
   BestModelDecision evaluate_best_model(const std::map<std::string, double>& metrics);
+
+  // Whether this process takes the place of a lost rank in a job that goes on.
+  bool takes_a_place() const { return contract_.replacement.value_or(0) > 0; }
 
   bool log_due() const;
   bool due(double every, When strategy, bool epoch_ends) const;
@@ -118,9 +126,11 @@ class Session {
   std::vector<std::string> notes_;        // reported once there is a reporter
   std::optional<int> device_index_;       // set before join() if it is not gpu_of(local rank)
   at::Device device_ = at::kCPU;
+  std::shared_ptr<PeerReplacement> peers_;  // null: a lost rank is not replaced
   std::unique_ptr<comm::Comm> comm_;
-  std::int64_t gpu_bytes_ = 0;           // of the smallest GPU of all ranks; 0: no GPUs
-  std::int64_t planned_length_ = 0;      // tokens of the longest sequence; 0: max_length
+  comm::RejoinableComm* rejoinable_ = nullptr;  // comm_, if lost ranks can be replaced
+  std::int64_t gpu_bytes_ = 0;                  // of the smallest GPU of all ranks; 0: no GPUs
+  std::int64_t planned_length_ = 0;             // tokens of the longest sequence; 0: max_length
   bool refuses_too_large_ = false;       // build() throws RecipeError if the job does not fit
   OomState oom_;                         // of this attempt
   std::int64_t planned_bytes_ = 0;       // estimate for the fullest GPU
@@ -145,8 +155,10 @@ class Session {
 
  private:
   std::optional<Background<checkpoint::FoundCheckpoint>> search_;  // on rank 0
+  std::optional<JoinRequest> request_;                             // set by begin_start()
   std::optional<Background<std::unique_ptr<comm::Comm>>> joining_;
 
+  Fingerprint fingerprint_with(const Fingerprint& task) const;
   void load_base_model();
   void load_checkpoint(const std::string& checkpoint);
   void use_oom_remedies(PlanRequest& request);

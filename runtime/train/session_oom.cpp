@@ -28,20 +28,25 @@ std::vector<std::string> changes_of(const std::vector<OomRemedy>& remedies) {
 }  // namespace
 
 // Rank 0 reads it, and tells the others. Each node has a cookie of its own, and rank 0 may have
-// been on another node before.
+// been on another node before. A process that takes a lost rank's place is not connected yet: it
+// reads for itself, and the other ranks compare it with theirs.
 OomState Session::remembered_oom() {
   const char* cookie = getenv(rendezvous::variable::kJobCookie);
-  auto jobs = comm::gather_texts(*comm_, cookie == nullptr ? "" : cookie, device_,
-                                 "all-gather of the job's cookies");
+  std::vector<std::string> jobs = {cookie == nullptr ? "" : cookie};
+  if (!takes_a_place())
+    jobs = comm::gather_texts(*comm_, jobs.front(), device_, "all-gather of the job's cookies");
   std::ranges::sort(jobs);
   jobs.erase(std::unique(jobs.begin(), jobs.end()), jobs.end());
   std::erase(jobs, "");
+  const auto read = [&] {
+    return remembered(oom_in_checkpoint(config_.output_dir, config_.resume_from_checkpoint),
+                      contract_.oom_count > 0 ? oom_in_file(config_.output_dir) : std::nullopt,
+                      contract_.oom_count, jobs);
+  };
+  if (takes_a_place()) return read();
   std::string text;
   if (comm_->rank() == 0) {
-    const auto state =
-        remembered(oom_in_checkpoint(config_.output_dir, config_.resume_from_checkpoint),
-                   contract_.oom_count > 0 ? oom_in_file(config_.output_dir) : std::nullopt,
-                   contract_.oom_count, jobs);
+    const auto state = read();
     // If no attempt has run out of memory, there is nothing to share.
     if (state != OomState{.jobs = jobs}) text = oom_state_text(state);
   }

@@ -47,6 +47,10 @@ void StepRecord::reduce(comm::Comm& comm) {
   comm.all_reduce(values_, "all-reduce of losses and norms").wait();
 }
 
+at::Tensor StepRecord::incomplete() const {
+  return values_.narrow(0, kRankSeconds + world_, world_).le(0).any().to(at::kFloat);
+}
+
 void StepRecord::copy_to_host() {
   if (!values_.is_cuda()) {
     host_ = values_;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "runtime/data/report_lines.hpp"
 #include "runtime/train/consistency.hpp"
@@ -40,11 +41,13 @@ void Trainer::start_loader() {
 }
 
 EpochStats Trainer::train_epoch() {
-  if (training_over_) return {};
+  if (training_over_ && step_finished_) return {};
   const auto begin = std::chrono::steady_clock::now();
   epoch_ = {};
-  train_to_the_end_of_the_epoch();
-  consume_record();  // if training was stopped within the epoch
+  with_replacements([this] {
+    train_to_the_end_of_the_epoch();
+    consume_record();  // if training was stopped within the epoch
+  });
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
   const auto at_least_one = [](std::int64_t n) {
     return static_cast<double>(std::max<std::int64_t>(1, n));
@@ -58,45 +61,67 @@ EpochStats Trainer::train_epoch() {
 }
 
 void Trainer::train_to_the_end_of_the_epoch() {
-  if (config_.eval_on_start && progress_.step == 0 && eval_dataset_ != nullptr) evaluate_now();
-  const auto epoch = next_->epoch;
+  if (config_.eval_on_start && progress_.step == 0 && last_evaluated_ < 0 &&
+      eval_dataset_ != nullptr)
+    evaluate_now();
+  if (!step_finished_) finish_step();
+  const auto epoch = next_ ? next_->epoch : last_epoch_;
   while (next_ && next_->epoch == epoch && !training_over_) {
-    auto batches = std::move(*next_);
-    const double rate = rates_->at(batches.step);
-    const auto requests = requests_ ? requests_() : Requests{};
-    step_begins();
-    auto record = learner_->step(batches, rate, requests);
-    next_ = loader_->next();
-    // Of the previous step, while the device computes this one.
-    if (consume_record()) record = learner_->step(batches, rate, requests);
-    const double epoch_now = epoch_after(batches);
-    const double flops = flops_.of(static_cast<double>(batches.tokens), batches.attention_pairs);
-    progress_.step = batches.step + 1;
-    in_flight_ = InFlight{std::move(record), std::move(batches), requests, rate, epoch_now, flops};
-    if (const auto every = config_.consistency_check_steps;
-        every > 0 && progress_.step % every == 0) {
-      consume_record();  // a step that did not fit into memory is repeated first
-      check_consistency(learner_->shards(), *comm_, progress_.step);
-    }
-    progress_.epoch = epoch_now;
-    step_ends();
-    const bool epoch_ends = !next_ || next_->epoch != epoch;
-    const bool last = progress_.step == total_steps_;
-    if (log_due() || last || epoch_ends) consume_record();
-    if (log_due() || last) log_interval();
-    if (eval_dataset_ != nullptr && due(config_.eval_steps, config_.eval_strategy, epoch_ends))
-      evaluate_now();
-    if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
-    if (stop_requested_) {
-      end_reason_ = EndReason::stopped;
-      training_over_ = true;
-    }
+    take_step();
+    finish_step();
   }
   if (!next_) training_over_ = true;
 }
 
+void Trainer::take_step() {
+  auto batches = std::move(*next_);
+  const double rate = rates_->at(batches.step);
+  step_begins();
+  auto requests = requests_ ? requests_() : Requests{};
+  requests.save = save_asked_ = requests.save || save_asked_;
+  auto record = learner_->step(batches, rate, requests);
+  save_asked_ = false;
+  next_ = loader_->next();
+  // Of the previous step, while the device computes this one.
+  if (consume_record()) record = learner_->step(batches, rate, requests);
+  const double epoch_now = epoch_after(batches);
+  const double flops = flops_.of(static_cast<double>(batches.tokens), batches.attention_pairs);
+  progress_.step = batches.step + 1;
+  last_epoch_ = batches.epoch;
+  step_finished_ = false;
+  in_flight_ = InFlight{std::move(record), std::move(batches), requests, rate, epoch_now, flops,
+                        progress_.epoch};
+  progress_.epoch = epoch_now;
+  if (const auto every = config_.consistency_check_steps;
+      every > 0 && progress_.step % every == 0) {
+    consume_record();  // a step that did not fit into memory is repeated first
+    check_consistency(learner_->shards(), *comm_, progress_.step);
+  }
+  step_ends();
+}
+
+void Trainer::finish_step() {
+  const bool epoch_ends = !next_ || next_->epoch != last_epoch_;
+  const bool last = progress_.step == total_steps_;
+  if (log_due() || last || epoch_ends) consume_record();
+  if (log_due() || last) log_interval();
+  if (eval_dataset_ != nullptr && last_evaluated_ != progress_.step &&
+      due(config_.eval_steps, config_.eval_strategy, epoch_ends))
+    evaluate_now();
+  if (due(config_.save_steps, config_.save_strategy, epoch_ends) || save_requested_) save();
+  if (stop_requested_) {
+    end_reason_ = EndReason::stopped;
+    training_over_ = true;
+  }
+  step_finished_ = true;
+}
+
 void Trainer::finish() {
-  consume_record();
+  with_replacements([this] {
+    if (!step_finished_) finish_step();
+    consume_record();
+    end_readiness();
+  });
   log_interval();
   save_last();
   report_end(whole_run_);
@@ -114,11 +139,20 @@ void Trainer::save() {
   save_now();
 }
 
+// Throws PeerLost if a lost rank has interrupted the step on the GPU: it has changed nothing.
+StepOutcome Trainer::complete_outcome(const InFlight& step) {
+  auto outcome = step.record.outcome(step.batches.step);
+  if (learner_->options().confirms_sums &&
+      std::ranges::find(outcome.rank_memory, 0) != outcome.rank_memory.end())
+    throw comm::PeerLost("the sums of a step are incomplete");
+  return outcome;
+}
+
 StepOutcome Trainer::repeat_until_it_fits(InFlight& step, StepOutcome outcome) {
   while (!outcome.out_of_memory.empty()) {
     divide_micro_batches(outcome, step.batches.step + 1);
     step.record = learner_->step(step.batches, step.rate, step.requests);
-    outcome = step.record.outcome(step.batches.step);
+    outcome = complete_outcome(step);
   }
   return outcome;
 }
@@ -128,9 +162,16 @@ bool Trainer::consume_record() {
   auto step = std::move(*in_flight_);
   in_flight_.reset();
   const auto& batches = step.batches;
-  auto outcome = step.record.outcome(batches.step);
-  const bool repeats = !outcome.out_of_memory.empty();
-  if (repeats) outcome = repeat_until_it_fits(step, std::move(outcome));
+  bool repeats = false;
+  StepOutcome outcome;
+  try {
+    outcome = complete_outcome(step);
+    repeats = !outcome.out_of_memory.empty();
+    if (repeats) outcome = repeat_until_it_fits(step, std::move(outcome));
+  } catch (const comm::PeerLost&) {
+    forget_step(step);
+    throw;
+  }
   pacer_->record_times(batches.step, outcome.rank_seconds, batches.costs);
   stop_requested_ = stop_requested_ || outcome.stop_requested;
   save_requested_ = save_requested_ || outcome.save_requested;
@@ -177,7 +218,7 @@ void Trainer::log_interval() {
   if (const auto shares = pacer_->shares_line(interval_.step - 1); !shares.empty())
     reporter_->note(fmt::format("step {}: {}", interval_.step, shares));
   report_interval(interval_);
-  interval_ = {};
+  last_report_ = std::exchange(interval_, {});
 }
 
 void Trainer::evaluate_now() {
@@ -194,7 +235,6 @@ void Trainer::evaluate_now() {
       {"eval_samples_per_second", static_cast<double>(result.examples) / seconds},
       {"eval_steps_per_second", static_cast<double>(result.batches) / seconds}};
   reporter_->evaluation(progress_.step, progress_.epoch, metrics);
-  last_evaluated_ = progress_.step;
   const auto decision = evaluate_best_model(metrics);
   if (decision.keep) {
     save();
@@ -204,6 +244,7 @@ void Trainer::evaluate_now() {
     end_reason_ = EndReason::early;
     training_over_ = true;
   }
+  last_evaluated_ = progress_.step;
 }
 
 }  // namespace mgpu::train

@@ -64,6 +64,14 @@ class Trainer : public Session {
   double last_loss() const { return last_loss_; }
 
  private:
+  struct InFlight {
+    StepRecord record;
+    data::StepBatches batches;  // to repeat the step
+    Requests requests;
+    double rate, epoch, flops;
+    double epoch_before;
+  };
+
   void train_tokenizer();
   void plan_step_batch();
   void adopt_micro_batch();
@@ -74,6 +82,10 @@ class Trainer : public Session {
   void start_loader();
   static std::size_t prefetched_steps(const TrainConfig& config);
   void train_to_the_end_of_the_epoch();
+  void take_step();
+  // What is due after the step that was taken last. Can be called again if a lost rank has
+  // interrupted it.
+  void finish_step();
   data::Prepared prepare(const std::vector<DataSource>& sources);
 
   void save();
@@ -83,6 +95,18 @@ class Trainer : public Session {
   void log_interval();
   void evaluate_now();
   double epoch_after(const data::StepBatches& batches);
+
+  // Replacing a lost rank (trainer_replacement.cpp).
+  // Why this run cannot go on with a new process in a lost rank's place; empty: it can.
+  std::string replacement_obstacle() const;
+  void announce_readiness();
+  void with_replacements(const std::function<void()>& work);
+  void replace_lost_peer();
+  void take_place();
+  void agree_on_state();
+  void report_what_the_lost_rank_did_not();
+  void end_readiness();
+  void forget_step(const InFlight& step);
 
   std::optional<data::Prepared> train_data_, eval_data_;
   std::string encoder_digest_;                   // of the tokenizer and the chat template
@@ -95,16 +119,14 @@ class Trainer : public Session {
   std::unique_ptr<Pacer> pacer_;
   std::unique_ptr<data::Loader> loader_;
   std::optional<data::StepBatches> next_;
-
-  struct InFlight {
-    StepRecord record;
-    data::StepBatches batches;  // to repeat the step
-    Requests requests;
-    double rate, epoch, flops;
-  };
+  StepOutcome complete_outcome(const InFlight& step);
   StepOutcome repeat_until_it_fits(InFlight& step, StepOutcome outcome);
   std::optional<InFlight> in_flight_;
+  std::int64_t last_epoch_ = 0;  // the number of the epoch of the step that was taken last
+  bool step_finished_ = true;    // finish_step() has returned for it
+  bool save_asked_ = false;      // in the step being taken
   Interval interval_, epoch_, whole_run_;
+  Interval last_report_;  // the interval that was reported last
   std::int64_t last_evaluated_ = -1;
   bool stop_requested_ = false, training_over_ = false;
   double last_loss_ = 0;

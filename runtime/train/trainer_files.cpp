@@ -55,6 +55,7 @@ void Trainer::open_files() {
 // Rank 0 trains the tokenizer, and the other ranks wait until they see its files.
 void Trainer::train_tokenizer() {
   checkpoint::make_writable_folder(config_.output_dir);
+  if (takes_a_place()) return;  // the lost rank has waited for the files
   if (contract_.rank == 0)
     for (auto& note : make_tokenizer(config_, row_options(config_, 0)))
       notes_.push_back(std::move(note));
@@ -89,7 +90,9 @@ data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
   options.parts = contract_.world_size;
   std::optional<rendezvous::store::StoreClient> store;
   int round = 0;
-  if (contract_.world_size > 1) {
+  if (takes_a_place()) {
+    options.barrier = [] {};  // the lost rank and all others have prepared their parts
+  } else if (contract_.world_size > 1) {
     store.emplace(contract_.master_addr, contract_.master_port, kPrepareTimeout);
     options.barrier = [&] {
       store->barrier(fmt::format("mgpu-train/{}/{}/prepared-{}-{}", contract_.run_id,

@@ -45,7 +45,8 @@ void Trainer::setup() {
   plan_steps();
   load_or_resume();
   // From here on a stop signal saves a checkpoint, which needs all ranks: wait until all are ready.
-  comm_->barrier("barrier before training");
+  comm_->barrier(takes_a_place() ? "barrier after replacing a rank" : "barrier before training");
+  announce_readiness();
 }
 
 void Trainer::plan_step_batch() {
@@ -102,9 +103,19 @@ void Trainer::plan_steps() {
 void Trainer::load_or_resume() {
   std::vector<std::string> digests;
   for (const auto& report : train_data_->reports) digests.push_back(report.digest);
-  const auto checkpoint =
-      begin(global_batch_, {{"dataset_name", dataset_digest(config_.dataset_name, digests)},
-                            {"tokenizer", encoder_digest_}});
+  const Fingerprint task{{"dataset_name", dataset_digest(config_.dataset_name, digests)},
+                         {"tokenizer", encoder_digest_}};
+  if (takes_a_place()) {
+    begin_as_replacement(global_batch_, task);
+    take_place();
+    start_loader();
+    begin_report("");
+    reporter_->note(fmt::format("this process took the place of rank {} after step {}",
+                                contract_.rank, progress_.step));
+    report_what_the_lost_rank_did_not();
+    return;
+  }
+  const auto checkpoint = begin(global_batch_, task);
   load(checkpoint, [&] {
     start_times_->measure("first batch", [&] { start_loader(); });
     if (next_ && !next_->micro_batches.empty())

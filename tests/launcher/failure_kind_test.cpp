@@ -55,3 +55,12 @@ TEST_CASE("the default policy of a kind is the one that can help", "[failure_kin
   CHECK(policies.of(Kind::nan) == give_up);
   CHECK(policies.of(Kind::gpu_oom) == restart_changed);
 }
+
+TEST_CASE("only a rank that was killed or has crashed can be replaced in place", "[failure_kind]") {
+  using Kind = FailureKind;
+  for (const auto name : failure_kind_names()) {
+    const auto kind = kind_named(name);
+    CHECK(permits_replacement(kind) ==
+          (kind == Kind::killed || kind == Kind::signal || kind == Kind::host_oom_guess));
+  }
+}

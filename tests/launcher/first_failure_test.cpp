@@ -151,3 +151,22 @@ TEST_CASE("a rank whose connection broke is not the cause if another one has one
     CHECK(rank_with_cause(result, 1, [&](int) { return other; }) == 1);
   }
 }
+
+TEST_CASE("a rank that was replaced and fails again is judged by its last process", "[causes]") {
+  AttemptResult result = attempt({.code = 3});
+  auto replaced = result.ranks.front();
+  replaced.report = {.signal = SIGKILL};
+  replaced.pid = 9;
+  replaced.replaced_after = 7;
+  result.ranks.insert(result.ranks.begin(), replaced);
+  const auto nothing = [](int) { return std::string(); };
+  CHECK(rank_with_cause(result, 1, nothing) == 1);
+  describe_first_failure(result, 1, {});
+  CHECK(result.first_failure->pid == 11);
+  CHECK(result.cause.kind == Cause::Kind::exit_status);
+  SECTION("a new process that came too late is a hang") {
+    describe_first_failure(result, 1, {.late_replacement = "not ready"});
+    CHECK(result.cause.kind == Cause::Kind::hang);
+    CHECK(result.cause.text == "not ready");
+  }
+}

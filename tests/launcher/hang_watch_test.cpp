@@ -251,3 +251,33 @@ TEST_CASE("a job with many phases keeps to bounded memory", "[hangs]") {
   job.phase("phase1");
   CHECK(job.watch.limit() == 30min);
 }
+
+TEST_CASE("ranks that wait for the new process of a replaced one do not hang", "[hangs]") {
+  Job job(10s, 2);
+  job.steps(5);
+  job.now += 9s;
+  job.watch.forget(1);
+  job.watch.rank_replaced(1, job.now);
+  CHECK_FALSE(job.after(99s));
+  const auto hang = job.after(100s);
+  REQUIRE(hang);
+  CHECK(hang->rank == 1);
+  SECTION("after some steps the limit of the training applies again") {
+    job.now += 50s;
+    job.steps(2);
+    CHECK_FALSE(job.after(99s));
+    job.steps(1);
+    CHECK_FALSE(job.after(9s));
+    CHECK(job.after(10s));
+  }
+  SECTION("the wait is not learned as the time of a step") {
+    Job learning(std::nullopt, 2);
+    learning.steps(20);
+    const auto limit = learning.watch.limit();
+    REQUIRE(limit);
+    learning.watch.rank_replaced(1, learning.now);
+    learning.now += 24h;
+    learning.steps(5);
+    CHECK(learning.watch.limit() == limit);
+  }
+}

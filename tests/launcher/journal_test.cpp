@@ -249,3 +249,24 @@ TEST_CASE("a scheduler's job that is stopped was preempted, except by ^C", "[jou
     CHECK(nlohmann::json::parse(text_of(options.report))["stop_kind"] == "killed");
   }
 }
+
+TEST_CASE("a replaced rank counts as a restart and stays in the report", "[journal]") {
+  Record record;
+  record.journal.attempt_started(0);
+  record.journal.rank_exited({.local_rank = 1, .pid = 11, .report = {.signal = SIGKILL}},
+                             record.journal.attempt_began() + 1500ms);
+  record.journal.rank_replaced(1, 40, {.kind = Cause::Kind::signal, .text = "killed"});
+  CHECK(record.lines.back() ==
+        "mgpu-run: rank 1 (pid 11) was killed by SIGKILL (signal 9); starting a new process in its "
+        "place (counts as restart 1 of 2)");
+  const auto failures = record.journal.failed_attempts();
+  REQUIRE(failures.size() == 1);
+  CHECK(failures.front().cause == Cause::Kind::signal);
+  CHECK(failures.front().lasted == 1500ms);
+  CHECK(failures.front().last_step == 40);
+  record.journal.rank_exited({.local_rank = 1, .pid = 12}, record.journal.attempt_began() + 3s);
+  const auto report = nlohmann::json::parse(report_json(record.journal.job()));
+  CHECK(report["attempts"][0]["ranks"][0]["replaced"] == true);
+  CHECK(report["attempts"][0]["ranks"][0]["cause"]["kind"] == "signal");
+  CHECK_FALSE(report["attempts"][0]["ranks"][1].contains("replaced"));
+}

@@ -298,3 +298,56 @@ TEST_CASE(
     CHECK(s.stop_signal() == Signal(SIGTERM));
   }
 }
+
+TEST_CASE("a rank that can be replaced does not end the attempt", "[supervisor]") {
+  Supervisor s(2);
+  s.start();
+  CHECK(s.handle(RankExited{1, kKilled, true}) == Actions{ReplaceRank{1, 1}});
+  CHECK_FALSE(s.stopping());
+  CHECK(s.first_failed() == -1);
+
+  SECTION("the job ends when the new process has ended too") {
+    CHECK(s.handle(RankExited{0, kOk}).empty());
+    CHECK(s.handle(RankExited{1, kOk}) == Actions{StartGrace{}, Sweep{}});
+    CHECK(s.handle(TreeEmpty{}) == Actions{Finish{0}});
+  }
+  SECTION("replacements are counted from 1 in each attempt") {
+    CHECK(s.handle(RankExited{0, kKilled, true}) == Actions{ReplaceRank{0, 2}});
+    s.handle(RankExited{0, kKilled});
+    s.handle(RankExited{1, kKilled});
+    s.handle(TreeEmpty{});
+    CHECK(s.handle(kAgain) == Actions{StartRanks{1}});
+    CHECK(s.handle(RankExited{0, kKilled, true}) == Actions{ReplaceRank{0, 1}});
+  }
+  SECTION("a second death that cannot be replaced restarts all ranks") {
+    CHECK(s.handle(RankExited{1, kKilled}) == Actions{AbortRank{0}, StartGrace{true}});
+    CHECK(s.first_failed() == 1);
+    CHECK(s.handle(RankExited{0, kKilled}) == Actions{Sweep{}});
+    CHECK(s.handle(TreeEmpty{}) == Actions{AssessFailure{}});
+    CHECK(s.handle(kAgain) == Actions{StartRanks{1}});
+  }
+}
+
+TEST_CASE("a rank is not replaced while the ranks stop, nor after success", "[supervisor]") {
+  Supervisor s(2);
+  s.start();
+  SECTION("stopping") {
+    s.handle(StopRequested{SIGTERM});
+    CHECK(s.handle(RankExited{1, kKilled, true}).empty());
+  }
+  SECTION("success") {
+    CHECK(s.handle(RankExited{1, kOk, true}).empty());
+    CHECK(s.handle(RankExited{0, kOk}) == Actions{StartGrace{}, Sweep{}});
+  }
+}
+
+TEST_CASE("a stop that kills a new process aborts the ranks that wait for it", "[supervisor]") {
+  Supervisor s(3);
+  s.start();
+  s.handle(RankExited{1, kKilled, true});
+  CHECK(s.handle(StopRequested{SIGTERM}).size() == 4);
+  CHECK(s.handle(RankExited{1, {.signal = SIGTERM}}) == Actions{AbortRank{0}, AbortRank{2}});
+  CHECK(s.handle(RankExited{0, kKilled}).empty());
+  CHECK(s.handle(RankExited{2, kKilled}) == Actions{Sweep{}});
+  CHECK(s.handle(TreeEmpty{}) == Actions{Finish{128 + SIGTERM}});
+}

@@ -268,3 +268,48 @@ TEST_CASE("one rank cannot use up all descriptors of the launcher", "[worker_soc
         fmt::format("closed a connection of process {} to the worker socket: 32 are open already",
                     ::getpid()));
 }
+
+TEST_CASE("a rank can be replaced when all others have said that they can go on",
+          "[worker_socket]") {
+  Launcher launcher;
+  Program five(launcher.socket.address());
+  Program four(launcher.socket.address());
+  four.send("{\"rank\": 4, \"replaces\": true}\n");
+  five.send("{\"rank\": 5}\n");
+  launcher.run();
+  CHECK(launcher.socket.can_replace(5));
+  CHECK_FALSE(launcher.socket.can_replace(4));
+
+  SECTION("they are told once, and have to say it again") {
+    launcher.socket.replace(5, 3);
+    CHECK(four.received() == "{\"replace\": 3}\n");
+    CHECK(five.received().empty());
+    CHECK_FALSE(launcher.socket.can_replace(5));
+    four.send("{\"replaces\": true}\n");
+    CHECK(launcher.socket.can_replace(5));
+  }
+  SECTION("the lost process is forgotten, and all ranks are ready with the new one") {
+    int ready = 0;
+    launcher.socket.on_ready([&] { ++ready; });
+    five.send("{\"replaces\": true}\n");
+    launcher.socket.take_waiting();
+    CHECK(ready == 1);
+    launcher.socket.replace(5, 1);
+    four.send("{\"replaces\": true}\n");
+    five.send("{\"replaces\": true}\n");
+    launcher.socket.take_waiting();
+    CHECK(ready == 1);
+    Program again(launcher.socket.address());
+    again.send("{\"rank\": 5, \"replaces\": true}\n");
+    launcher.socket.take_waiting();
+    CHECK(ready == 2);
+  }
+  SECTION("a rank can take it back") {
+    four.send("{\"replaces\": false}\n");
+    CHECK_FALSE(launcher.socket.can_replace(5));
+  }
+  SECTION("a new attempt begins without any") {
+    launcher.socket.begin_attempt(4, 2);
+    CHECK_FALSE(launcher.socket.can_replace(5));
+  }
+}

@@ -53,7 +53,10 @@ class LimitedMemoryTest(TrainerTest):
         rows[STEP * LARGE_STEP:STEP * (LARGE_STEP + 1)] = large
         write_rows(self.data, rows)
 
-    def limited(self, limits="", nproc=2, options=(), out=None, ooms=0, **keys):
+    def limited(self, *args, **keys):
+        return self.end(self.start_limited(*args, **keys))
+
+    def start_limited(self, limits="", nproc=2, options=(), out=None, ooms=0, **keys):
         """Trains 6 steps, the fourth of which is large. `limits`: RANK=BYTES,..."""
         self.runs += 1
         folder = self.dir / (out or f"run-{self.runs}")
@@ -62,10 +65,11 @@ class LimitedMemoryTest(TrainerTest):
                                 "save_strategy": "no", **keys})
         command = [BIN / "mgpu-train", recipe, f"--set=output_dir={folder}"]
         job = self.start("--nproc", nproc, *options, "/usr/bin/env", f"MGPU_OOM_COUNT={ooms}",
-                         sys.executable, self.program, self.dir, limits, *command, program=str(BIN / "mgpu-run"),
+                         sys.executable, self.program, self.dir, limits, *command,
+                         program=str(BIN / "mgpu-run"),
                          env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
         job.folder = folder
-        return self.end(job)
+        return job
 
     def run_with_enough_memory(self):
         if type(self).whole is None:

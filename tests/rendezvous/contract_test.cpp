@@ -59,6 +59,14 @@ TEST_CASE("a worker reads what a launcher set", "[contract]") {
   CHECK(variables.at("MGPU_OOM_COUNT") == "1");
 }
 
+TEST_CASE("a worker learns whether lost ranks are replaced", "[contract]") {
+  auto contract = some_contract();
+  CHECK_FALSE(variables_of(contract).contains("MGPU_REPLACEMENT"));
+  contract.replacement = 2;
+  CHECK(variables_of(contract).at("MGPU_REPLACEMENT") == "2");
+  CHECK(contract_from(variables_of(contract)) == contract);
+}
+
 TEST_CASE("a worker requires only the six variables that it needs to join", "[contract]") {
   const Variables least = {{"RANK", "3"},        {"LOCAL_RANK", "1"},
                            {"WORLD_SIZE", "4"},  {"LOCAL_WORLD_SIZE", "2"},

@@ -31,3 +31,12 @@ TEST_CASE("old collectives are forgotten, and long names are cut off", "[comm]")
   CHECK(log.current()->sequence == last);
   CHECK(log.current()->name == std::string(47, 'x'));
 }
+
+TEST_CASE("the log begins again when the ranks have connected again", "[comm]") {
+  CollectiveLog log;
+  log.started("all-reduce", 1);
+  log.restart();
+  CHECK_FALSE(log.current());
+  CHECK(log.started("broadcast", 2) == 1);
+  CHECK(log.current()->name == "broadcast");
+}
