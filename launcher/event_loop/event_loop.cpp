@@ -224,6 +224,9 @@ void EventLoop::join_cluster() {
       ClusterSession::Callbacks{.round_started = [this](const auto& round) { start_round(round); },
                                 .stop_requested =
                                     [this](const RoundStopRequested& stop) {
+                                      if (stop.peer_failed && supervisor_.first_failed() < 0 &&
+                                          !ranks_suspended_)
+                                        suspended_ = ranks_.suspended();
                                       feed(stop);
                                       if (ranks_suspended_) resume_ranks();
                                     },
@@ -363,7 +366,8 @@ void EventLoop::record_exit(int local_rank, const WorkerExit& end, bool ended_by
                         .pid = ranks_.pid_of(local_rank),
                         .report = end.report,
                         .ended_by_us = ended_by_us,
-                        .peak_bytes = end.peak_bytes},
+                        .peak_bytes = end.peak_bytes,
+                        .suspended = std::ranges::find(suspended_, local_rank) != suspended_.end()},
                        end.when);
 }
 
@@ -528,8 +532,7 @@ void EventLoop::assess_first_failure(std::function<void()> then) {
                        .gpu_fault = kernel_log_.gpu_fault(),
                        .stopped_by = supervisor_.stop_signal() ? journal_.job().scheduler_job : "",
                        .local_rank = root,
-                       .hang = progress_.hang(),
-                       .suspended = suspended_};
+                       .hang = progress_.hang()};
   memory_monitor_.complete(traces.memory, root, ranks_.pid_of(root), kernel_log_.oom_kills());
   output_.save_tails(root, traces.log_dir);
   const auto path = error_file_path(traces.log_dir);

@@ -3,7 +3,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "launcher/lifecycle/hang_watch.hpp"
 #include "launcher/lifecycle/report.hpp"
@@ -16,13 +15,12 @@ struct FailureTraces {
   std::optional<ErrorFile> error_file;  // that the rank wrote
   std::string stderr_tail;
   MemoryFacts memory;
-  bool python = false;              // the rank ran a Python program
-  std::string start_problem;        // why the attempt could not be started; empty: it was
-  std::string gpu_fault;            // an Xid that the kernel logged during the attempt; empty: none
-  std::string stopped_by = {};      // the scheduler's job (see FailureEvidence::stopped_by)
-  int local_rank = -1;              // whose traces these are; -1: of the first one that failed
-  std::optional<Hang> hang = {};    // that ended the attempt
-  std::vector<int> suspended = {};  // other local ranks that were suspended when the rank failed
+  bool python = false;            // the rank ran a Python program
+  std::string start_problem;      // why the attempt could not be started; empty: it was
+  std::string gpu_fault;          // an Xid that the kernel logged during the attempt; empty: none
+  std::string stopped_by = {};    // the scheduler's job (see FailureEvidence::stopped_by)
+  int local_rank = -1;            // whose traces these are; -1: of the first one that failed
+  std::optional<Hang> hang = {};  // that ended the attempt
 };
 
 // The local rank that has the cause of an attempt in which `failed` failed first. That is another

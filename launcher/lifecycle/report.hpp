@@ -23,6 +23,7 @@ struct RankResult {
   int node_rank = 0;
   std::string host;              // empty: the job has one node
   std::uint64_t peak_bytes = 0;  // largest resident size of its process; 0: unknown
+  bool suspended = false;        // when another rank or node failed, a signal had suspended it
 };
 
 struct AttemptResult {
