@@ -245,7 +245,7 @@ std::vector<OptionSpec> supervision_options() {
        .set = restarts, .torchrun = "max-restarts",
        .variables = {"PET_MAX_RESTARTS"}, .file_keys = {"max-retries"}},
       {.names = {"retry-delay"}, .value = "SECONDS", .group = supervision,
-       .help = "delay before the second restart, then doubled [0]",
+       .help = "delay before the second restart, then doubled [1]",
        .set = parsed(&Options::retry_delay, parse_seconds)},
       {.names = {"on-failure"}, .value = "KIND=POLICY", .group = supervision,
        .help = "what follows a kind of failure, such as nan=give_up; repeatable",

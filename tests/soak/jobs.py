@@ -143,8 +143,8 @@ class Job:
             "--nnodes", self.setup.nodes, "--node-rank", node, "--master-addr", self._address(),
             "--master-port", self.port, "--rdzv-token-file", self.folder / "token"]
         hang = ["--hang-timeout", self.setup.hang_timeout] if self.setup.hang_timeout else []
-        return [MGPU_RUN, *nodes, "--nproc", per_node, "--max-restarts", RESTARTS, "--grace", 5,
-                *hang, "--report", self.folder / f"report{node}.json", *program]
+        return [MGPU_RUN, *nodes, "--nproc", per_node, "--max-restarts", RESTARTS, "--retry-delay", 0,
+                "--grace", 5, *hang, "--report", self.folder / f"report{node}.json", *program]
 
     @property
     def ranks(self):
