@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launcher/lifecycle/diagnosis.hpp"
 #include "launcher/lifecycle/oom_record.hpp"
+#include "launcher/memory/gpu_sampler.hpp"
 #include "launcher/memory/sampler.hpp"
 #include "launcher/output/file_thread.hpp"
 #include "launcher/ranks/rank_cgroups.hpp"
@@ -23,7 +25,7 @@ namespace mgpu::launcher {
 
 // Watches the memory of the ranks and of their GPUs while they run: a sample every 10 s, more often
 // at the start of an attempt and when --worker-memory has to be enforced here. Everything that may
-// block is done in a thread of its own.
+// block is done in threads: NVML has its own, so that a driver that is stuck delays nothing else.
 class MemoryMonitor {
  public:
   struct Callbacks {
@@ -58,6 +60,8 @@ class MemoryMonitor {
 
   void schedule(std::chrono::milliseconds delay);
   void take_sample();
+  void take_gpu_sample();
+  void show(const GpuSample& sample);
   void evaluate(const MemorySample& sample);
   struct Drain {
     std::function<void()> then;
@@ -68,7 +72,8 @@ class MemoryMonitor {
 
   Callbacks callbacks_;
   bool has_gpus_;
-  std::shared_ptr<MemorySampler> sampler_;  // used in the thread
+  std::shared_ptr<MemorySampler> sampler_;   // used in thread_
+  std::shared_ptr<GpuSampler> gpu_sampler_;  // used in gpu_thread_
   boost::asio::steady_timer timer_, drain_timer_, drain_limit_;
   std::shared_ptr<Drain> drain_;  // the one that waits, to which its timers belong; null: none
   SampleRequest request_;
@@ -78,7 +83,9 @@ class MemoryMonitor {
   Clock::time_point next_whole_;
   bool active_ = false;  // the ranks run
   bool noted_fall_back_ = false;
-  FileThread thread_;
+  std::optional<Clock::time_point> gpus_asked_;  // since when NVML has not answered
+  bool noted_silence_ = false;
+  FileThread thread_, gpu_thread_;
 };
 
 }  // namespace mgpu::launcher

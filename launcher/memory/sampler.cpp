@@ -17,7 +17,6 @@ using std::chrono::milliseconds;
 // No program is known to fill memory faster.
 constexpr std::uint64_t kBytesPerMillisecond = 4ull << 20;
 constexpr milliseconds kShortest{100}, kLongest{10'000};
-constexpr int kSlowSamples = 2;  // before a slow clock is reported
 
 milliseconds time_to_fill(std::uint64_t bytes) {
   const auto needed = std::min<std::uint64_t>(bytes / kBytesPerMillisecond, 3'600'000);
@@ -30,14 +29,11 @@ MemorySample MemorySampler::take(const SampleRequest& request) {
   if (attempt_ != request.attempt) {
     attempt_ = request.attempt;
     rank_histories_.assign(request.ranks.size(), {});
-    for (auto& [gpu, history] : gpu_histories_) history.trend.clear();
   }
   MemorySample sample;
   sample.next = kLongest;
   sample_ranks(request, sample);
-  if (!request.whole) return sample;
-  sample_host(request, sample);
-  sample_gpus(request, sample);
+  if (request.whole) sample_host(request, sample);
   return sample;
 }
 
@@ -88,24 +84,6 @@ void MemorySampler::sample_host(const SampleRequest& request, MemorySample& samp
                        request.ranks[static_cast<std::size_t>(largest - sample.ranks.begin())].rank,
                        size_text(largest->own), size_text(largest->children_bytes));
   sample.warnings.push_back(fmt::format("{}: {}{}", what, warning->text(), most));
-}
-
-void MemorySampler::sample_gpus(const SampleRequest& request, MemorySample& sample) {
-  sample.gpus = gpus_.read();
-  for (const auto& reading : sample.gpus) {
-    auto& history = gpu_histories_[reading.gpu];
-    const auto& memory = reading.memory;
-    if (const auto warning = history.trend.add({request.time, memory.used, memory.total})) {
-      const auto holders = holders_text(gpus_.holders(reading.gpu));
-      sample.warnings.push_back(fmt::format("GPU {}: {}{}{}", reading.gpu, warning->text(),
-                                            holders.empty() ? "" : "; ", holders));
-    }
-    const auto reason = slowdown_text(reading.activity.slowdown);
-    history.slow_samples = reason.empty() ? 0 : history.slow_samples + 1;
-    if (history.slow_samples >= kSlowSamples && !std::exchange(history.slowdown_reported, true))
-      sample.warnings.push_back(fmt::format("GPU {} ({} °C) runs at a reduced clock because of {}",
-                                            reading.gpu, reading.activity.temperature, reason));
-  }
 }
 
 }  // namespace mgpu::launcher

@@ -35,43 +35,32 @@ struct SampleRequest {
 struct MemorySample {
   std::vector<RankMemory> ranks;  // by local rank
   std::vector<double> bytes_per_minute;
-  std::vector<GpuReading> gpus;
+  std::vector<GpuReading> gpus;  // as read last (see GpuSampler); empty: not known
   HostMemory host;
   std::vector<std::string> warnings;        // lines for the user
   std::map<int, std::uint64_t> over_limit;  // local ranks, and what they hold
   std::chrono::milliseconds next{0};        // when a rank may reach its limit at the earliest
 };
 
-// Takes samples, keeps their history, and finds what to warn of. It may block, so it is for a
-// thread of its own.
+// Takes samples of host memory, keeps their history, and finds what to warn of. It may block, so it
+// is for a thread of its own.
 class MemorySampler {
  public:
-  explicit MemorySampler(std::vector<std::string> gpus) : gpus_(std::move(gpus)) {}
-
   MemorySample take(const SampleRequest& request);
-  JobGpus& gpus() { return gpus_; }
 
  private:
   struct RankHistory {
     MemoryTrend trend{MemoryTrend::Rule::level};
     HeldMemory held;
   };
-  struct GpuHistory {
-    MemoryTrend trend{MemoryTrend::Rule::growth};
-    int slow_samples = 0;
-    bool slowdown_reported = false;
-  };
   void sample_ranks(const SampleRequest& request, MemorySample& sample);
   void sample_host(const SampleRequest& request, MemorySample& sample);
-  void sample_gpus(const SampleRequest& request, MemorySample& sample);
   std::uint64_t held_by(const SampleRequest& request, std::size_t local_rank,
                         const RankMemory& memory);
 
-  JobGpus gpus_;
   int attempt_ = -1;
   std::vector<RankHistory> rank_histories_;
   MemoryTrend host_trend_{MemoryTrend::Rule::level};
-  std::map<int, GpuHistory> gpu_histories_;
 };
 
 }  // namespace mgpu::launcher

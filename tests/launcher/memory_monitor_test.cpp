@@ -28,7 +28,8 @@ struct MonitoredJob {
       : monitor(io, std::move(gpus), "", limit,
                 {.note = [this](auto line) { notes.emplace_back(line); },
                  .running = [](int rank) { return rank == 0 ? ::getpid() : 0; },
-                 .kill = [this](int rank) { killed.push_back(rank); }}) {}
+                 .kill = [this](int rank) { killed.push_back(rank); },
+                 .sampled = [this](const auto&, const auto&) { ++samples; }}) {}
 
   // Runs the loop until the condition is true.
   template <class Condition>
@@ -42,6 +43,7 @@ struct MonitoredJob {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{io.get_executor()};
   std::vector<std::string> notes;
   std::vector<int> killed;
+  int samples = 0;
   MemoryMonitor monitor;
 };
 
@@ -91,6 +93,23 @@ TEST_CASE("a rank above its limit is killed once, with a note where no cgroup li
   MemoryFacts next;
   job.monitor.complete(next, 0, ::getpid(), {});
   CHECK(next.killed_at_bytes == 0);
+}
+
+TEST_CASE("a driver that does not answer delays neither samples nor the limit of a rank",
+          "[memory_monitor]") {
+  GpuFile gpus;
+  const mgpu::tests::LoadedNvml nvml("1", "");
+  gpus.hold();
+  MonitoredJob job({"0"}, memory_of(::getpid()).own + (64 << 20));
+  const RankCgroups none("", "", 0);
+  job.monitor.begin_attempt(4, 2, none);
+  REQUIRE(job.until([&] { return job.samples > 0; }));
+  const std::vector<char> held(128 << 20, 'x');
+  CHECK(job.until([&] { return !job.killed.empty(); }));
+  CHECK(job.killed == std::vector{0});
+  job.monitor.end_attempt();
+  gpus.show("0 4\n");
+  gpus.answer();
 }
 
 TEST_CASE("the kernel's log tells which process of the rank it killed", "[memory_monitor]") {

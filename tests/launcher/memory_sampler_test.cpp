@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "launcher/memory/gpu_sampler.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/loaded_nvml.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -103,12 +104,6 @@ class GpuState {
   mgpu::tests::TempDir dir_;
 };
 
-// Without those about the memory of this machine.
-void add_gpu_lines(const MemorySample& sample, std::vector<std::string>& lines) {
-  for (const auto& line : sample.warnings)
-    if (line.starts_with("GPU")) lines.push_back(line);
-}
-
 }  // namespace
 
 TEST_CASE("the memory of a process is its resident size", "[process_memory]") {
@@ -143,7 +138,7 @@ TEST_CASE("a file that a rank has mapped is not its memory, but shared memory is
 
 TEST_CASE("a rank above its limit is reported if the kernel does not limit it",
           "[memory_sampler]") {
-  MemorySampler sampler({});
+  MemorySampler sampler;
   const Touched memory(64 * kMebibyte);
   SampleRequest request{.ranks = {{.rank = 4, .pid = ::getpid(), .cgroup = {}}}, .cgroup = {}};
   request.limit = 32 * kMebibyte;
@@ -177,7 +172,7 @@ TEST_CASE("memory that forked loaders share with their rank counts once", "[memo
   const Touched memory(256 * kMebibyte);
   const ForkedLoader loaders[3];
   const auto alone = memory_of(::getpid()).own;
-  MemorySampler sampler({});
+  MemorySampler sampler;
   SampleRequest request{.ranks = {{.rank = 4, .pid = ::getpid(), .cgroup = {}}}, .cgroup = {}};
   request.whole = false;
   request.limit = 2 * alone;
@@ -194,19 +189,18 @@ TEST_CASE("memory that forked loaders share with their rank counts once", "[memo
 TEST_CASE("a GPU that fills up is reported with the processes that use it", "[memory_sampler]") {
   GpuState state;
   const mgpu::tests::LoadedNvml nvml("3", "");
-  MemorySampler sampler({"GPU-1", "2", "MIG-7"});
+  GpuSampler sampler({"GPU-1", "2", "MIG-7"});
   const auto own = std::to_string(::getpid());
   std::vector<std::string> lines;
   for (int i = 0; i < 8; ++i) {
     state.show("2 " + std::to_string(77'000 + 100 * i) + " " + own + ":70000 999999:7000\n");
-    const auto sample =
-        sampler.take({.time = std::chrono::seconds(10 * i), .ranks = {}, .cgroup = {}});
+    const auto sample = sampler.take(0, std::chrono::seconds(10 * i));
     REQUIRE(sample.gpus.size() == 2);
     CHECK(sample.gpus[0].gpu == 1);
     CHECK(sample.gpus[1].gpu == 2);
     CHECK(sample.gpus[1].activity.utilization == 98);
     CHECK(sample.gpus[1].activity.temperature == 61);
-    add_gpu_lines(sample, lines);
+    lines.insert(lines.end(), sample.warnings.begin(), sample.warnings.end());
   }
   REQUIRE(lines.size() == 1);
   CHECK_THAT(lines[0],
@@ -218,11 +212,10 @@ TEST_CASE("a GPU that fills up is reported with the processes that use it", "[me
 
 TEST_CASE("a hot GPU is reported once", "[memory_sampler]") {
   const mgpu::tests::LoadedNvml nvml("2", "", "hot");
-  MemorySampler sampler({"0", "1"});
+  GpuSampler sampler({"0", "1"});
   std::vector<std::string> lines;
   for (int i = 0; i < 5; ++i)
-    add_gpu_lines(sampler.take({.time = std::chrono::seconds(10 * i), .ranks = {}, .cgroup = {}}),
-                  lines);
+    for (auto& line : sampler.take(0, std::chrono::seconds(10 * i)).warnings) lines.push_back(line);
   CHECK(lines == std::vector<std::string>{"GPU 1 (61 °C) runs at a reduced clock because of heat"});
 }
 
