@@ -37,10 +37,27 @@ MemorySample MemorySampler::take(const SampleRequest& request) {
   return sample;
 }
 
+// A process that the kernel refuses to create in a cgroup, or to move into it, runs without one. In
+// the first moment it may not have moved yet.
+void MemorySampler::check_cgroup(const SampleRequest& request, std::size_t local_rank,
+                                 MemorySample& sample) {
+  const auto& rank = request.ranks[local_rank];
+  auto& outside = rank_histories_[local_rank].outside;
+  if (outside || !request.whole || request.limit == 0 || rank.cgroup.empty() || rank.pid == 0)
+    return;
+  outside = !is_in_cgroup(rank.pid, rank.cgroup);
+  if (outside)
+    sample.warnings.push_back(
+        fmt::format("rank {} could not be started in its memory cgroup, so mgpu-run itself checks "
+                    "--worker-memory; a rank that grows quickly may exceed it for a moment",
+                    rank.rank));
+}
+
 std::uint64_t MemorySampler::held_by(const SampleRequest& request, std::size_t local_rank,
                                      const RankMemory& memory) {
   const auto& rank = request.ranks[local_rank];
-  if (const auto cgroup = MemoryCgroup::in(rank.cgroup)) return cgroup->held();
+  if (!rank_histories_[local_rank].outside)
+    if (const auto cgroup = MemoryCgroup::in(rank.cgroup)) return cgroup->held();
   return rank_histories_[local_rank].held.update(memory, request.limit,
                                                  [&] { return exact_bytes(rank.pid, memory); });
 }
@@ -51,11 +68,12 @@ void MemorySampler::sample_ranks(const SampleRequest& request, MemorySample& sam
     sample.ranks.push_back(rank.pid != 0 ? memory_of(rank.pid) : RankMemory{});
     const auto& memory = sample.ranks.back();
     auto& trend = rank_histories_[i].trend;
+    check_cgroup(request, i, sample);
     const auto held = memory.own == 0 || request.limit == 0 ? 0 : held_by(request, i, memory);
     if (held != 0) {
       if (const auto warning = trend.add({request.time, held, request.limit}))
         sample.warnings.push_back(fmt::format("rank {} holds {}", rank.rank, warning->text()));
-      if (!request.kernel_limits) {
+      if (!request.kernel_limits || rank_histories_[i].outside) {
         if (held > request.limit) sample.over_limit[static_cast<int>(i)] = held;
         sample.next =
             std::min(sample.next, time_to_fill(request.limit > held ? request.limit - held : 0));

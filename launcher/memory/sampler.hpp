@@ -28,7 +28,7 @@ struct SampleRequest {
   std::string cgroup;       // our own memory cgroup, which limits all ranks together; empty: none
   std::uint64_t limit = 0;  // of each rank, 0: none
   bool whole = true;        // else only the ranks, to enforce the limit
-  bool kernel_limits = false;  // else a rank above the limit is reported in over_limit
+  bool kernel_limits = false;  // else, or if a rank is not in its cgroup, see over_limit
 };
 
 // The memory of a job on this node at one time.
@@ -52,8 +52,10 @@ class MemorySampler {
   struct RankHistory {
     MemoryTrend trend{MemoryTrend::Rule::level};
     HeldMemory held;
+    bool outside = false;  // of its cgroup, in which it should be
   };
   void sample_ranks(const SampleRequest& request, MemorySample& sample);
+  void check_cgroup(const SampleRequest& request, std::size_t local_rank, MemorySample& sample);
   void sample_host(const SampleRequest& request, MemorySample& sample);
   std::uint64_t held_by(const SampleRequest& request, std::size_t local_rank,
                         const RankMemory& memory);

@@ -168,6 +168,31 @@ TEST_CASE("a rank above its limit is reported if the kernel does not limit it",
   }
 }
 
+TEST_CASE("a rank that is not in its cgroup is limited without the kernel", "[memory_sampler]") {
+  const mgpu::tests::TempDir dir;
+  const auto folder = dir.path("mgpu-1-0/attempt_0/rank_0");
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/memory.events") << "oom_kill 0\n";
+  std::ofstream(folder + "/memory.current") << "0\n";
+  MemorySampler sampler;
+  const Touched memory(64 * kMebibyte);
+  SampleRequest request{.ranks = {{.rank = 4, .pid = ::getpid(), .cgroup = folder}}, .cgroup = {}};
+  request.limit = 32 * kMebibyte;
+  request.kernel_limits = true;
+  request.whole = false;
+  CHECK(sampler.take(request).over_limit.empty());  // it may still move into the cgroup
+  request.whole = true;
+  const auto sample = sampler.take(request);
+  REQUIRE(sample.over_limit.contains(0));
+  CHECK(sample.over_limit.at(0) >= 64 * kMebibyte);
+  REQUIRE_FALSE(sample.warnings.empty());
+  CHECK_THAT(sample.warnings[0],
+             Contains("rank 4 could not be started in its memory cgroup, so mgpu-run itself checks "
+                      "--worker-memory"));
+  request.whole = false;
+  CHECK(sampler.take(request).over_limit.contains(0));
+}
+
 TEST_CASE("memory that forked loaders share with their rank counts once", "[memory_sampler]") {
   const Touched memory(256 * kMebibyte);
   const ForkedLoader loaders[3];
