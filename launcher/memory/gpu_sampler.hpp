@@ -21,7 +21,8 @@ struct GpuSample {
 // for long, or for ever if the driver is stuck, so this is for a thread of its own.
 class GpuSampler {
  public:
-  explicit GpuSampler(std::vector<std::string> gpus) : gpus_(std::move(gpus)) {}
+  GpuSampler(std::vector<std::string> gpus, bool kernel_pids)
+      : gpus_(std::move(gpus), kernel_pids) {}
 
   // `time` is of any clock that does not jump. The history begins anew with each attempt.
   GpuSample take(int attempt, std::chrono::duration<double> time);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "launcher/lifecycle/memory_text.hpp"
+#include "launcher/ranks/memory_cgroup.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -42,11 +43,13 @@ DrainState read_drain_state(JobGpus& gpus) {
 }  // namespace
 
 MemoryMonitor::MemoryMonitor(boost::asio::io_context& io, std::vector<std::string> gpus,
-                             std::string own_cgroup, std::uint64_t limit, Callbacks callbacks)
+                             std::string own_cgroup, std::uint64_t limit, Callbacks callbacks,
+                             bool kernel_pids)
     : callbacks_(std::move(callbacks)),
       has_gpus_(!gpus.empty()),
+      kernel_pids_(kernel_pids),
       sampler_(std::make_shared<MemorySampler>()),
-      gpu_sampler_(std::make_shared<GpuSampler>(std::move(gpus))),
+      gpu_sampler_(std::make_shared<GpuSampler>(std::move(gpus), kernel_pids)),
       timer_(io),
       drain_timer_(io),
       drain_limit_(io),
@@ -157,6 +160,16 @@ void MemoryMonitor::complete(MemoryFacts& facts, int local_rank, pid_t pid,
   if (rank < last_.bytes_per_minute.size())
     facts.bytes_per_minute = static_cast<std::int64_t>(last_.bytes_per_minute[rank]);
   for (const auto& record : killed) {
+    if (!kernel_pids_) {
+      // Only the cgroup tells whose process it was.
+      if (rank >= request_.ranks.size() ||
+          !names_cgroup(record.cgroup, request_.ranks[rank].cgroup))
+        continue;
+      facts.oom_kills = std::max<std::uint64_t>(facts.oom_kills, 1);
+      facts.victim = fmt::format("a process of the rank, {}, which held {}", record.name,
+                                 size_text(record.bytes));
+      continue;
+    }
     const bool own = record.pid == pid;
     if (!own && std::ranges::find(memory.children, record.pid) == memory.children.end()) continue;
     facts.oom_kills = std::max<std::uint64_t>(facts.oom_kills, 1);

@@ -19,6 +19,7 @@
 #include "launcher/memory/gpu_sampler.hpp"
 #include "launcher/memory/sampler.hpp"
 #include "launcher/output/file_thread.hpp"
+#include "launcher/ranks/pid_namespace.hpp"
 #include "launcher/ranks/rank_cgroups.hpp"
 
 namespace mgpu::launcher {
@@ -36,9 +37,9 @@ class MemoryMonitor {
   };
 
   // `gpus` as in CUDA_VISIBLE_DEVICES; `own_cgroup` is the memory cgroup that all ranks share,
-  // empty: none; `limit` is --worker-memory, 0: none.
+  // empty: none; `limit` is --worker-memory, 0: none. `kernel_pids`: see sees_kernel_pids().
   MemoryMonitor(boost::asio::io_context& io, std::vector<std::string> gpus, std::string own_cgroup,
-                std::uint64_t limit, Callbacks callbacks);
+                std::uint64_t limit, Callbacks callbacks, bool kernel_pids = sees_kernel_pids());
   MemoryMonitor(const MemoryMonitor&) = delete;
   MemoryMonitor& operator=(const MemoryMonitor&) = delete;
 
@@ -72,6 +73,7 @@ class MemoryMonitor {
 
   Callbacks callbacks_;
   bool has_gpus_;
+  bool kernel_pids_;
   std::shared_ptr<MemorySampler> sampler_;   // used in thread_
   std::shared_ptr<GpuSampler> gpu_sampler_;  // used in gpu_thread_
   boost::asio::steady_timer timer_, drain_timer_, drain_limit_;

@@ -24,12 +24,14 @@ namespace {
 
 // A monitor in an event loop, for ranks of which only rank 0 runs: this process.
 struct MonitoredJob {
-  explicit MonitoredJob(std::vector<std::string> gpus, std::uint64_t limit = 0)
+  explicit MonitoredJob(std::vector<std::string> gpus, std::uint64_t limit = 0,
+                        bool kernel_pids = true)
       : monitor(io, std::move(gpus), "", limit,
                 {.note = [this](auto line) { notes.emplace_back(line); },
                  .running = [](int rank) { return rank == 0 ? ::getpid() : 0; },
                  .kill = [this](int rank) { killed.push_back(rank); },
-                 .sampled = [this](const auto&, const auto&) { ++samples; }}) {}
+                 .sampled = [this](const auto&, const auto&) { ++samples; }},
+                kernel_pids) {}
 
   // Runs the loop until the condition is true.
   template <class Condition>
@@ -125,6 +127,16 @@ TEST_CASE("the kernel's log tells which process of the rank it killed", "[memory
   CHECK_THAT(
       cause.text,
       Contains("the kernel killed the rank's process python3 (pid 4711), which held 3.0 GiB"));
+}
+
+TEST_CASE("a pid in the kernel's log that is of another pid namespace names no process",
+          "[memory_monitor]") {
+  MonitoredJob job({}, 0, false);
+  job.monitor.begin_attempt(0, 2, RankCgroups("", "", 0));
+  MemoryFacts facts;
+  job.monitor.complete(facts, 0, 4711, {{.pid = 4711, .name = "other", .bytes = 3ull << 30}});
+  CHECK(facts.victim.empty());
+  CHECK(facts.oom_kills == 0);
 }
 
 TEST_CASE("a restart waits until the GPU memory of ended ranks is free", "[memory_monitor]") {

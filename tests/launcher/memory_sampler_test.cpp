@@ -214,7 +214,7 @@ TEST_CASE("memory that forked loaders share with their rank counts once", "[memo
 TEST_CASE("a GPU that fills up is reported with the processes that use it", "[memory_sampler]") {
   GpuState state;
   const mgpu::tests::LoadedNvml nvml("3", "");
-  GpuSampler sampler({"GPU-1", "2", "MIG-7"});
+  GpuSampler sampler({"GPU-1", "2", "MIG-7"}, true);
   const auto own = std::to_string(::getpid());
   std::vector<std::string> lines;
   for (int i = 0; i < 8; ++i) {
@@ -235,9 +235,21 @@ TEST_CASE("a GPU that fills up is reported with the processes that use it", "[me
   CHECK_THAT(lines[0], Contains("holds 68.4 GiB, pid 999999 (not running here) holds 6.8 GiB"));
 }
 
+TEST_CASE("process ids of another pid namespace name no process of this one", "[job_gpus]") {
+  GpuState state;
+  const mgpu::tests::LoadedNvml nvml("1", "");
+  state.show("0 70000 " + std::to_string(::getpid()) + ":69000\n");
+  const auto holders = JobGpus({"0"}, false).holders(0);
+  REQUIRE(holders.size() == 1);
+  CHECK(holders[0].program.empty());
+  CHECK(holders_text(holders) ==
+        "a process whose id is not visible in this container holds 67.4 GiB");
+  CHECK_FALSE(JobGpus({"0"}, true).holders(0).at(0).program.empty());
+}
+
 TEST_CASE("a hot GPU is reported once", "[memory_sampler]") {
   const mgpu::tests::LoadedNvml nvml("2", "", "hot");
-  GpuSampler sampler({"0", "1"});
+  GpuSampler sampler({"0", "1"}, true);
   std::vector<std::string> lines;
   for (int i = 0; i < 5; ++i)
     for (auto& line : sampler.take(0, std::chrono::seconds(10 * i)).warnings) lines.push_back(line);
