@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "launcher/lifecycle/suspended_rank.hpp"
 #include "launcher/ranks/guard.hpp"
 #include "rendezvous/base/signal_names.hpp"
 
@@ -190,7 +191,7 @@ void ClusterSession::leave(Signal signal) {
 }
 
 void ClusterSession::report_result(const AttemptResult& attempt, Clock::time_point began) {
-  const auto ago = attempt.first_failure ? Clock::now() - began - attempt.first_failure->after_start
+  const auto ago = attempt.first_failure ? Clock::now() - began - first_to_exit(attempt).after_start
                                          : Clock::duration(0);
   member_.report_ended(node_ended(supervisor_.attempt(), attempt, supervisor_.was_stopped()),
                        rendezvous::boot_now() - Nanoseconds(ago));
@@ -215,8 +216,8 @@ rendezvous::NodeEnded node_ended(int round, const AttemptResult& attempt, bool s
     end.certain = attempt.cause.certain;
     end.cascade = attempt.cause.cascade;
     end.rank = attempt.root_rank >= 0 ? attempt.root_rank : attempt.first_failure->rank;
-    end.status = attempt.first_failure->report.shell_status();
-    end.lasted = Nanoseconds(attempt.first_failure->after_start).count();
+    end.status = first_to_exit(attempt).report.shell_status();
+    end.lasted = Nanoseconds(first_to_exit(attempt).after_start).count();
   }
   return end;
 }

@@ -177,6 +177,9 @@ void EventLoop::join_cluster() {
       ClusterSession::Callbacks{.round_started = [this](const auto& round) { start_round(round); },
                                 .stop_requested =
                                     [this](const RoundStopRequested& stop) {
+                                      if (stop.peer_failed && supervisor_.first_failed() < 0 &&
+                                          !ranks_suspended_)
+                                        suspended_ = ranks_.suspended();
                                       feed(stop);
                                       if (ranks_suspended_) resume_ranks();
                                     },

@@ -35,7 +35,8 @@ void EventLoop::record_exit(int local_rank, const WorkerExit& end, bool ended_by
                         .pid = ranks_.pid_of(local_rank),
                         .report = end.report,
                         .ended_by_us = ended_by_us,
-                        .peak_bytes = end.peak_bytes},
+                        .peak_bytes = end.peak_bytes,
+                        .suspended = std::ranges::find(suspended_, local_rank) != suspended_.end()},
                        end.when);
 }
 
@@ -189,8 +190,7 @@ void EventLoop::assess_first_failure(std::function<void()> then) {
                        .stopped_by = supervisor_.stop_signal() ? journal_.job().scheduler_job : "",
                        .local_rank = root,
                        .hang = progress_.hang(),
-                       .late_replacement = replacement_.late(),
-                       .suspended = suspended_};
+                       .late_replacement = replacement_.late()};
   output_.save_tails(root, traces.log_dir);
   const auto path = error_file_path(traces.log_dir);
   output_.files().ask(

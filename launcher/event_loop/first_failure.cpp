@@ -1,13 +1,13 @@
 #include "launcher/event_loop/first_failure.hpp"
 
 #include <algorithm>
-#include <array>
 #include <ctime>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "launcher/lifecycle/suspended_rank.hpp"
 #include "rendezvous/base/printable.hpp"
 
 namespace mgpu::launcher {
@@ -35,28 +35,6 @@ bool is_root(const RankResult& rank, const Cause& cause) {
   // A rank that is being stopped can print anything, but rarely one of these.
   return cause.kind != exit_status && cause.kind != signal && cause.kind != killed &&
          cause.kind != preempted;
-}
-
-// What mgpu-train, torch, gloo and NCCL print when a collective does not finish.
-bool waited_for_others(std::string_view text) {
-  return std::ranges::any_of(
-      std::array{"timed out", "Timed out", "timeout", "Timeout", "did not finish within"},
-      [&](std::string_view words) { return text.find(words) != std::string_view::npos; });
-}
-
-// The rank that failed first only timed out waiting for a rank that was suspended.
-void blame_suspended(AttemptResult& attempt, int local_rank) {
-  const auto* suspended = result_of(attempt, local_rank);
-  if (!suspended) return;
-  const int gave_up = attempt.first_failure->rank;
-  const auto own = attempt.cause.text;
-  attempt.first_failure = *suspended;
-  attempt.root_rank = suspended->rank;
-  attempt.cause = cause_of({.why = Hang::Evidence::suspended, .like = {suspended->rank}});
-  attempt.cause.text = rendezvous::printable(
-      fmt::format("hang: rank {} was suspended by a signal or a debugger; rank {} timed out "
-                  "waiting for it: {}",
-                  suspended->rank, gave_up, own));
 }
 
 }  // namespace
@@ -104,9 +82,8 @@ bool describe_first_failure(AttemptResult& attempt, int local_rank, FailureTrace
   if (traces.hang) {
     attempt.cause = cause_of(*traces.hang);
     attempt.evidence = std::move(traces.hang->evidence);
-  } else if (!traces.suspended.empty() &&
-             (waited_for_others(attempt.cause.text) || waited_for_others(attempt.stderr_tail))) {
-    blame_suspended(attempt, traces.suspended.front());
+  } else {
+    blame_suspended(attempt);
   }
 
   if (attempt.error_file || attempt.log_dir.empty() || !traces.python) return false;

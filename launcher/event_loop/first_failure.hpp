@@ -3,7 +3,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "launcher/lifecycle/hang_watch.hpp"
 #include "launcher/lifecycle/report.hpp"
@@ -24,7 +23,6 @@ struct FailureTraces {
   std::optional<Hang> hang = {};  // that ended the attempt
   // Why the new process of a replaced rank came too late; empty: there was none.
   std::string late_replacement = {};
-  std::vector<int> suspended = {};  // other local ranks that were suspended when the rank failed
 };
 
 // The local rank that has the cause of an attempt in which `failed` failed first. That is another

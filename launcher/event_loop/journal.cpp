@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/lifecycle/suspended_rank.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/contract.hpp"
@@ -128,7 +129,7 @@ void Journal::write_error_file() {
   const char* path = std::getenv(rendezvous::variable::kErrorFile);
   if (!path || !*path || job_.attempts.empty() || !attempt().first_failure) return;
   ErrorFile error = attempt().error_file.value_or(ErrorFile{.message = attempt().cause.text});
-  error.error_code = attempt().first_failure->report.shell_status();
+  error.error_code = first_to_exit(attempt()).report.shell_status();
   if (error.timestamp == 0) error.timestamp = std::time(nullptr);
   write(path, to_json(error), "cannot write");
 }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -53,6 +54,16 @@ bool request_nccl_record(const std::string& folder, int rank) {
   const auto path = fmt::format("{}{}{}.pipe", folder, nccl_record::kPipe, rank);
   const rendezvous::UniqueFd pipe(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
   return pipe && ::write(pipe.get(), "1\n", 2) == 2;
+}
+
+// False: there are too many threads already.
+bool started_thread(std::vector<std::jthread>& threads, const std::function<void()>& work) {
+  try {
+    threads.emplace_back(work);
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
 }
 
 class Collection {
@@ -152,12 +163,9 @@ class Collection {
     // Reading the symbols takes seconds of CPU time; the first rank should not share its core.
     const auto threads = std::clamp(std::thread::hardware_concurrency() / 2, 1U, kMostDebuggers);
     std::vector<std::jthread> others;
-    try {
-      while (others.size() + 1 < std::min<std::size_t>(threads, order.size()))
-        others.emplace_back(work);
-    } catch (const std::system_error&) {
-      // This thread does the work alone.
-    }
+    // With fewer threads than wanted, those that there are do the work.
+    while (others.size() + 1 < std::min<std::size_t>(threads, order.size()))
+      if (!started_thread(others, work)) break;
     work();
   }
 

@@ -31,4 +31,19 @@ std::optional<OomRecord> oom_record_in(std::string_view line) {
   return record;
 }
 
+std::optional<OomRecord> oom_cgroup_in(std::string_view line) {
+  constexpr std::string_view kCgroup = ",task_memcg=", kTask = ",task=";
+  const auto at = line.find("oom-kill:") == line.npos ? line.npos : line.find(kCgroup);
+  if (at == line.npos) return std::nullopt;
+  const auto begin = at + kCgroup.size(), end = line.find(kTask, begin);
+  if (end == line.npos) return std::nullopt;
+  OomRecord record;
+  record.cgroup = line.substr(begin, end - begin);
+  // The name of a program may contain anything.
+  const auto pid = line.rfind(",pid=");
+  if (pid == line.npos || pid < end) return std::nullopt;
+  record.pid = static_cast<pid_t>(number_after(line.substr(pid), ",pid="));
+  return record;
+}
+
 }  // namespace mgpu::launcher

@@ -68,15 +68,16 @@ std::string reason_to_give_up(const std::vector<FailedAttempt>& history,
   return {};
 }
 
-// The failed attempts that count against the limit.
-size_t counted_failures(const std::vector<FailedAttempt>& history, const RestartLimits& limits,
-                        int before) {
+// The failed attempts, and those before the history; if progress renews them, those since the last
+// attempt that went beyond the last step of all before it.
+size_t failures_in(const std::vector<FailedAttempt>& history, int before,
+                   bool renewed_by_progress) {
   size_t counted = static_cast<size_t>(before);
   std::int64_t furthest = -1;
   for (const auto& attempt : history) {
     const bool progressed = attempt.last_step > furthest;
     furthest = std::max(furthest, attempt.last_step);
-    counted = limits.renewed_by_progress && progressed ? 0 : counted + 1;
+    counted = renewed_by_progress && progressed ? 0 : counted + 1;
   }
   return counted;
 }
@@ -85,15 +86,16 @@ size_t counted_failures(const std::vector<FailedAttempt>& history, const Restart
 
 Decision decide_restart(const std::vector<FailedAttempt>& history, const RestartLimits& limits,
                         int before) {
-  const size_t failures = counted_failures(history, limits, before);
+  const size_t failures = failures_in(history, before, limits.renewed_by_progress);
   Decision decision{.policy = limits.policies.of(history.back().cause)};
   if (failures > static_cast<size_t>(limits.max_restarts)) return decision;
   decision.why = reason_to_give_up(history, limits.policies);
   if (!decision.why.empty()) return decision;
   decision.restart = true;
   decision.counted = static_cast<int>(failures);
-  if (failures >= 2 && limits.retry_delay.count() > 0) {
-    const auto doublings = std::min<size_t>(failures - 2, 16);
+  const size_t in_vain = failures_in(history, before, true);
+  if (in_vain >= 2 && limits.retry_delay.count() > 0) {
+    const auto doublings = std::min<size_t>(in_vain - 2, 16);
     decision.delay = std::min(limits.retry_delay * (1L << doublings),
                               std::max(kLongestDelay, limits.retry_delay));
   }

@@ -31,7 +31,7 @@ struct FailedAttempt {
 
 struct RestartLimits {
   int max_restarts = 0;
-  // Before the second restart, doubled for each further one.
+  // Before the second restart without progress, doubled for each further one.
   std::chrono::milliseconds retry_delay{0};
   // An attempt that went beyond the last step of all before it makes all restarts available again.
   bool renewed_by_progress = false;
@@ -40,7 +40,7 @@ struct RestartLimits {
 
 // Decides whether the ranks are restarted. `history` has the failed attempts so far, the newest
 // last; `before` is the number of earlier failed attempts of which nothing is known. The first
-// restart is immediate, and so is one after progress, if that renews restarts.
+// restart is immediate, and so is one after progress.
 //
 // The policy of the failure's kind can end the job although restarts are left. Unless the user has
 // chosen the policy, that needs certainty: a program that cannot start (see is_retryable) is not

@@ -4,8 +4,10 @@
 #include <charconv>
 #include <cstddef>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -29,9 +31,21 @@ std::string program_of(int pid) {
   return rendezvous::printable(text);
 }
 
+bool has_opened_gpu(int pid) {
+  std::error_code error;
+  std::filesystem::directory_iterator files(fmt::format("/proc/{}/fd", pid), error);
+  for (; !error && files != std::filesystem::directory_iterator(); files.increment(error)) {
+    std::error_code closed;
+    if (std::filesystem::read_symlink(files->path(), closed).native().starts_with("/dev/nvidia"))
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-JobGpus::JobGpus(std::vector<std::string> names) : names_(std::move(names)) {}
+JobGpus::JobGpus(std::vector<std::string> names, bool kernel_pids)
+    : names_(std::move(names)), kernel_pids_(kernel_pids) {}
 
 JobGpus::~JobGpus() = default;
 
@@ -63,8 +77,10 @@ std::vector<GpuHolder> JobGpus::holders(int gpu) {
   load();
   std::vector<GpuHolder> found;
   if (!nvml_ || gpu >= nvml_->count()) return found;
-  for (const auto& process : nvml_->processes(gpu))
-    found.push_back({process.pid, process.bytes, program_of(process.pid)});
+  for (const auto& process : nvml_->processes(gpu)) {
+    const bool visible = kernel_pids_ || has_opened_gpu(process.pid);
+    found.push_back({process.pid, process.bytes, visible ? program_of(process.pid) : "", visible});
+  }
   std::ranges::sort(found, std::greater{}, &GpuHolder::bytes);
   return found;
 }
@@ -87,8 +103,11 @@ std::string holders_text(const std::vector<GpuHolder>& holders) {
   std::string text;
   for (std::size_t i = 0; i < std::min(holders.size(), kShownHolders); ++i) {
     const auto& holder = holders[i];
-    text += fmt::format("{}pid {} ({}) uses {}", i == 0 ? "" : ", ", holder.pid,
-                        holder.program.empty() ? "not running here" : holder.program,
+    const auto who = holder.visible
+                         ? fmt::format("pid {} ({})", holder.pid,
+                                       holder.program.empty() ? "not running here" : holder.program)
+                         : std::string("a process whose id is not visible in this container");
+    text += fmt::format("{}{} uses {}", i == 0 ? "" : ", ", who,
                         holder.bytes == 0 ? "an unknown amount" : size_text(holder.bytes));
   }
   if (holders.size() > kShownHolders)

@@ -21,14 +21,16 @@ struct GpuHolder {
   int pid = 0;
   std::uint64_t bytes = 0;  // 0: unknown
   std::string program;      // empty: there is no such process here, so it has ended or is elsewhere
+  bool visible = true;      // else `pid` is that of another pid namespace, and `program` is empty
 };
 
 // The GPUs of the job, through NVML, which the first call loads. NVML's calls may block for long,
 // so this is for a thread of its own.
 class JobGpus {
  public:
-  // `names` as in CUDA_VISIBLE_DEVICES; MIG instances are left out.
-  explicit JobGpus(std::vector<std::string> names);
+  // `names` as in CUDA_VISIBLE_DEVICES; MIG instances are left out. `kernel_pids`: see
+  // sees_kernel_pids(); if not, a pid counts only if its process has opened a GPU.
+  JobGpus(std::vector<std::string> names, bool kernel_pids);
   JobGpus(const JobGpus&) = delete;
   JobGpus& operator=(const JobGpus&) = delete;
   ~JobGpus();
@@ -43,6 +45,7 @@ class JobGpus {
   std::vector<std::string> names_;
   std::unique_ptr<Nvml> nvml_;
   std::vector<int> gpus_;
+  bool kernel_pids_;
   bool loaded_ = false;
 };
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "launcher/lifecycle/memory_text.hpp"
+#include "launcher/ranks/memory_cgroup.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -42,14 +43,18 @@ DrainState read_drain_state(JobGpus& gpus) {
 }  // namespace
 
 MemoryMonitor::MemoryMonitor(boost::asio::io_context& io, std::vector<std::string> gpus,
-                             std::string own_cgroup, std::uint64_t limit, Callbacks callbacks)
+                             std::string own_cgroup, std::uint64_t limit, Callbacks callbacks,
+                             bool kernel_pids)
     : callbacks_(std::move(callbacks)),
       has_gpus_(!gpus.empty()),
-      sampler_(std::make_shared<MemorySampler>(std::move(gpus))),
+      kernel_pids_(kernel_pids),
+      sampler_(std::make_shared<MemorySampler>()),
+      gpu_sampler_(std::make_shared<GpuSampler>(std::move(gpus), kernel_pids)),
       timer_(io),
       drain_timer_(io),
       drain_limit_(io),
-      thread_(io) {
+      thread_(io),
+      gpu_thread_(io) {
   request_.attempt = -1;
   request_.cgroup = std::move(own_cgroup);
   request_.limit = limit;
@@ -99,17 +104,40 @@ void MemoryMonitor::take_sample() {
     next_whole_ = now + std::min(kInterval, kFirst * (1 << std::min(whole_samples_++, 4)));
   for (std::size_t i = 0; i < request_.ranks.size(); ++i)
     request_.ranks[i].pid = callbacks_.running(static_cast<int>(i));
-  // The next sample is taken after this one, however long NVML takes.
+  if (request_.whole) take_gpu_sample();
+  // The next sample is taken after this one, however long it takes.
   thread_.ask([sampler = sampler_, request = request_] { return sampler->take(request); },
               [this, attempt = request_.attempt](MemorySample sample) {
                 if (attempt != request_.attempt) return;
-                if (!request_.whole) {
-                  sample.host = last_.host;
-                  sample.gpus = std::move(last_.gpus);
-                }
+                if (!request_.whole) sample.host = last_.host;
+                sample.gpus = std::move(last_.gpus);
                 last_ = std::move(sample);
                 if (active_) evaluate(last_);
               });
+}
+
+void MemoryMonitor::take_gpu_sample() {
+  if (!has_gpus_) return;
+  if (gpus_asked_) {
+    last_.gpus.clear();
+    if (Clock::now() >= *gpus_asked_ + kNvmlSilent && !std::exchange(noted_silence_, true))
+      callbacks_.note("NVML does not answer; the memory of the GPUs is not known");
+    return;
+  }
+  gpus_asked_ = Clock::now();
+  gpu_thread_.ask([sampler = gpu_sampler_, attempt = request_.attempt,
+                   time = request_.time] { return sampler->take(attempt, time); },
+                  [this, attempt = request_.attempt](const GpuSample& sample) {
+                    gpus_asked_.reset();
+                    if (attempt == request_.attempt && active_) show(sample);
+                  });
+}
+
+void MemoryMonitor::show(const GpuSample& sample) {
+  for (const auto& line : sample.warnings) callbacks_.note(line);
+  last_.gpus = sample.gpus;
+  const bool complete = last_.ranks.size() == request_.ranks.size() && last_.host.total != 0;
+  if (callbacks_.sampled && complete) callbacks_.sampled(request_, last_);
 }
 
 void MemoryMonitor::evaluate(const MemorySample& sample) {
@@ -137,6 +165,16 @@ void MemoryMonitor::complete(MemoryFacts& facts, int local_rank, pid_t pid,
   if (rank < last_.bytes_per_minute.size())
     facts.bytes_per_minute = static_cast<std::int64_t>(last_.bytes_per_minute[rank]);
   for (const auto& record : killed) {
+    if (!kernel_pids_) {
+      // Only the cgroup tells whose process it was.
+      if (rank >= request_.ranks.size() ||
+          !names_cgroup(record.cgroup, request_.ranks[rank].cgroup))
+        continue;
+      facts.oom_kills = std::max<std::uint64_t>(facts.oom_kills, 1);
+      facts.victim = fmt::format("a process of the rank, {}, which held {}", record.name,
+                                 size_text(record.bytes));
+      continue;
+    }
     const bool own = record.pid == pid;
     if (!own && std::ranges::find(memory.children, record.pid) == memory.children.end()) continue;
     facts.oom_kills = std::max<std::uint64_t>(facts.oom_kills, 1);
@@ -164,8 +202,8 @@ void MemoryMonitor::when_drained(std::function<void()> then) {
 }
 
 void MemoryMonitor::poll_drained(const std::shared_ptr<Drain>& drain) {
-  thread_.ask(
-      [sampler = sampler_] { return read_drain_state(sampler->gpus()); },
+  gpu_thread_.ask(
+      [sampler = gpu_sampler_] { return read_drain_state(sampler->gpus()); },
       [this, drain](const DrainState& state) {
         if (drain != drain_) return;
         const auto now = Clock::now();

@@ -9,21 +9,24 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launcher/lifecycle/diagnosis.hpp"
 #include "launcher/lifecycle/oom_record.hpp"
+#include "launcher/memory/gpu_sampler.hpp"
 #include "launcher/memory/sampler.hpp"
 #include "launcher/output/file_thread.hpp"
+#include "launcher/ranks/pid_namespace.hpp"
 #include "launcher/ranks/rank_cgroups.hpp"
 
 namespace mgpu::launcher {
 
 // Watches the memory of the ranks and of their GPUs while they run: a sample every 10 s, more often
 // at the start of an attempt and when --worker-memory has to be enforced here. Everything that may
-// block is done in a thread of its own.
+// block is done in threads: NVML has its own, so that a driver that is stuck delays nothing else.
 class MemoryMonitor {
  public:
   struct Callbacks {
@@ -34,9 +37,9 @@ class MemoryMonitor {
   };
 
   // `gpus` as in CUDA_VISIBLE_DEVICES; `own_cgroup` is the memory cgroup that all ranks share,
-  // empty: none; `limit` is --worker-memory, 0: none.
+  // empty: none; `limit` is --worker-memory, 0: none. `kernel_pids`: see sees_kernel_pids().
   MemoryMonitor(boost::asio::io_context& io, std::vector<std::string> gpus, std::string own_cgroup,
-                std::uint64_t limit, Callbacks callbacks);
+                std::uint64_t limit, Callbacks callbacks, bool kernel_pids = sees_kernel_pids());
   MemoryMonitor(const MemoryMonitor&) = delete;
   MemoryMonitor& operator=(const MemoryMonitor&) = delete;
 
@@ -60,6 +63,8 @@ class MemoryMonitor {
 
   void schedule(std::chrono::milliseconds delay);
   void take_sample();
+  void take_gpu_sample();
+  void show(const GpuSample& sample);
   void evaluate(const MemorySample& sample);
   struct Drain {
     std::function<void()> then;
@@ -70,7 +75,9 @@ class MemoryMonitor {
 
   Callbacks callbacks_;
   bool has_gpus_;
-  std::shared_ptr<MemorySampler> sampler_;  // used in the thread
+  bool kernel_pids_;
+  std::shared_ptr<MemorySampler> sampler_;   // used in thread_
+  std::shared_ptr<GpuSampler> gpu_sampler_;  // used in gpu_thread_
   boost::asio::steady_timer timer_, drain_timer_, drain_limit_;
   std::shared_ptr<Drain> drain_;  // the one that waits, to which its timers belong; null: none
   SampleRequest request_;
@@ -80,7 +87,9 @@ class MemoryMonitor {
   Clock::time_point next_whole_;
   bool active_ = false;  // the ranks run
   bool noted_fall_back_ = false;
-  FileThread thread_;
+  std::optional<Clock::time_point> gpus_asked_;  // since when NVML has not answered
+  bool noted_silence_ = false;
+  FileThread thread_, gpu_thread_;
 };
 
 }  // namespace mgpu::launcher

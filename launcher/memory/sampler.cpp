@@ -17,7 +17,6 @@ using std::chrono::milliseconds;
 // No program is known to fill memory faster.
 constexpr std::uint64_t kBytesPerMillisecond = 4ull << 20;
 constexpr milliseconds kShortest{100}, kLongest{10'000};
-constexpr int kSlowSamples = 2;  // before a slow clock is reported
 
 milliseconds time_to_fill(std::uint64_t bytes) {
   const auto needed = std::min<std::uint64_t>(bytes / kBytesPerMillisecond, 3'600'000);
@@ -30,21 +29,35 @@ MemorySample MemorySampler::take(const SampleRequest& request) {
   if (attempt_ != request.attempt) {
     attempt_ = request.attempt;
     rank_histories_.assign(request.ranks.size(), {});
-    for (auto& [gpu, history] : gpu_histories_) history.trend.clear();
   }
   MemorySample sample;
   sample.next = kLongest;
   sample_ranks(request, sample);
-  if (!request.whole) return sample;
-  sample_host(request, sample);
-  sample_gpus(request, sample);
+  if (request.whole) sample_host(request, sample);
   return sample;
+}
+
+// A process that the kernel refuses to create in a cgroup, or to move into it, runs without one. In
+// the first moment it may not have moved yet.
+void MemorySampler::check_cgroup(const SampleRequest& request, std::size_t local_rank,
+                                 MemorySample& sample) {
+  const auto& rank = request.ranks[local_rank];
+  auto& outside = rank_histories_[local_rank].outside;
+  if (outside || !request.whole || request.limit == 0 || rank.cgroup.empty() || rank.pid == 0)
+    return;
+  outside = !is_in_cgroup(rank.pid, rank.cgroup);
+  if (outside)
+    sample.warnings.push_back(
+        fmt::format("rank {} could not be started in its memory cgroup, so mgpu-run itself checks "
+                    "--worker-memory; a rank that grows quickly may exceed it for a moment",
+                    rank.rank));
 }
 
 std::uint64_t MemorySampler::used_by(const SampleRequest& request, std::size_t local_rank,
                                      const RankMemory& memory) {
   const auto& rank = request.ranks[local_rank];
-  if (const auto cgroup = MemoryCgroup::in(rank.cgroup)) return cgroup->used_bytes();
+  if (!rank_histories_[local_rank].outside)
+    if (const auto cgroup = MemoryCgroup::in(rank.cgroup)) return cgroup->used_bytes();
   return rank_histories_[local_rank].held.update(memory, request.limit,
                                                  [&] { return exact_bytes(rank.pid, memory); });
 }
@@ -55,11 +68,12 @@ void MemorySampler::sample_ranks(const SampleRequest& request, MemorySample& sam
     sample.ranks.push_back(rank.pid != 0 ? memory_of(rank.pid) : RankMemory{});
     const auto& memory = sample.ranks.back();
     auto& trend = rank_histories_[i].trend;
+    check_cgroup(request, i, sample);
     const auto used = memory.own == 0 || request.limit == 0 ? 0 : used_by(request, i, memory);
     if (used != 0) {
       if (const auto warning = trend.add({request.time, used, request.limit}))
         sample.warnings.push_back(fmt::format("rank {} uses {}", rank.rank, warning->text()));
-      if (!request.kernel_limits) {
+      if (!request.kernel_limits || rank_histories_[i].outside) {
         if (used > request.limit) sample.over_limit[static_cast<int>(i)] = used;
         sample.next =
             std::min(sample.next, time_to_fill(request.limit > used ? request.limit - used : 0));
@@ -88,24 +102,6 @@ void MemorySampler::sample_host(const SampleRequest& request, MemorySample& samp
                        request.ranks[static_cast<std::size_t>(largest - sample.ranks.begin())].rank,
                        size_text(largest->own), size_text(largest->children_bytes));
   sample.warnings.push_back(fmt::format("{}: {}{}", what, warning->text(), most));
-}
-
-void MemorySampler::sample_gpus(const SampleRequest& request, MemorySample& sample) {
-  sample.gpus = gpus_.read();
-  for (const auto& reading : sample.gpus) {
-    auto& history = gpu_histories_[reading.gpu];
-    const auto& memory = reading.memory;
-    if (const auto warning = history.trend.add({request.time, memory.used, memory.total})) {
-      const auto holders = holders_text(gpus_.holders(reading.gpu));
-      sample.warnings.push_back(fmt::format("GPU {}: {}{}{}", reading.gpu, warning->text(),
-                                            holders.empty() ? "" : "; ", holders));
-    }
-    const auto reason = slowdown_text(reading.activity.slowdown);
-    history.slow_samples = reason.empty() ? 0 : history.slow_samples + 1;
-    if (history.slow_samples >= kSlowSamples && !std::exchange(history.slowdown_reported, true))
-      sample.warnings.push_back(fmt::format("GPU {} ({} °C) runs at a reduced clock because of {}",
-                                            reading.gpu, reading.activity.temperature, reason));
-  }
 }
 
 }  // namespace mgpu::launcher

@@ -28,50 +28,41 @@ struct SampleRequest {
   std::string cgroup;       // our own memory cgroup, which limits all ranks together; empty: none
   std::uint64_t limit = 0;  // of each rank, 0: none
   bool whole = true;        // else only the ranks, to enforce the limit
-  bool kernel_limits = false;  // else a rank above the limit is reported in over_limit
+  bool kernel_limits = false;  // else, or if a rank is not in its cgroup, see over_limit
 };
 
 // The memory of a job on this node at one time.
 struct MemorySample {
   std::vector<RankMemory> ranks;  // by local rank
   std::vector<double> bytes_per_minute;
-  std::vector<GpuReading> gpus;
+  std::vector<GpuReading> gpus;  // as read last (see GpuSampler); empty: not known
   HostMemory host;
   std::vector<std::string> warnings;        // lines for the user
   std::map<int, std::uint64_t> over_limit;  // local ranks, and what they use
   std::chrono::milliseconds next{0};        // when a rank may reach its limit at the earliest
 };
 
-// Takes samples, keeps their history, and decides about warnings. It may block, so it is for a
-// thread of its own.
+// Takes samples of host memory, keeps their history, and decides about warnings. It may block, so it
+// is for a thread of its own.
 class MemorySampler {
  public:
-  explicit MemorySampler(std::vector<std::string> gpus) : gpus_(std::move(gpus)) {}
-
   MemorySample take(const SampleRequest& request);
-  JobGpus& gpus() { return gpus_; }
 
  private:
   struct RankHistory {
     MemoryTrend trend{MemoryTrend::Rule::level};
     HeldMemory held;
-  };
-  struct GpuHistory {
-    MemoryTrend trend{MemoryTrend::Rule::growth};
-    int slow_samples = 0;
-    bool slowdown_reported = false;
+    bool outside = false;  // of its cgroup, in which it should be
   };
   void sample_ranks(const SampleRequest& request, MemorySample& sample);
+  void check_cgroup(const SampleRequest& request, std::size_t local_rank, MemorySample& sample);
   void sample_host(const SampleRequest& request, MemorySample& sample);
-  void sample_gpus(const SampleRequest& request, MemorySample& sample);
   std::uint64_t used_by(const SampleRequest& request, std::size_t local_rank,
                         const RankMemory& memory);
 
-  JobGpus gpus_;
   int attempt_ = -1;
   std::vector<RankHistory> rank_histories_;
   MemoryTrend host_trend_{MemoryTrend::Rule::level};
-  std::map<int, GpuHistory> gpu_histories_;
 };
 
 }  // namespace mgpu::launcher

@@ -25,7 +25,7 @@ void fields(RankResult& end, Visit&& field) {
   field("code", end.report.code);
   field("core", end.report.core_dumped), field("exec_error", end.report.exec_error);
   field("ours", end.ended_by_us), field("node", end.node_rank), field("host", end.host);
-  field("after", end.after_start);
+  field("after", end.after_start), field("suspended", end.suspended);
 }
 
 template <class Visit>

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "launcher/lifecycle/suspended_rank.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/heartbeat.hpp"
 
@@ -292,6 +293,7 @@ AttemptResult Leader::merge_results(const RoundEnded& over) const {
       attempt.ranks.insert(attempt.ranks.end(), ends->second.begin(), ends->second.end());
   std::sort(attempt.ranks.begin(), attempt.ranks.end(),
             [](const RankResult& a, const RankResult& b) { return a.rank < b.rank; });
+  blame_suspended(attempt);
   return attempt;
 }
 

@@ -248,7 +248,7 @@ std::vector<OptionSpec> supervision_options() {
        .help = "replace a killed rank without restarting the others",
        .set = flag(&Options::replace_ranks)},
       {.names = {"retry-delay"}, .value = "SECONDS", .group = supervision,
-       .help = "delay before the second restart, then doubled [0]",
+       .help = "delay before the second restart, then doubled [1]",
        .set = parsed(&Options::retry_delay, parse_seconds)},
       {.names = {"on-failure"}, .value = "KIND=POLICY", .group = supervision,
        .help = "what to do after a kind of failure, such as nan=give_up; repeatable",

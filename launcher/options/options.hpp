@@ -114,8 +114,8 @@ struct Options {
 
   // Supervision.
   int max_restarts = 0;
-  bool restarts_renewed = false;  // by progress: --max-restarts N/progress
-  Milliseconds retry_delay{0};    // before the second and later restarts, doubled each time
+  bool restarts_renewed = false;   // by progress: --max-restarts N/progress
+  Milliseconds retry_delay{1000};  // before the second and later restarts, doubled each time
   FailurePolicies on_failure;
   Milliseconds grace{30'000};
   bool replace_ranks = false;  // one at a time, while the others keep their processes

@@ -31,6 +31,7 @@ KernelLog::KernelLog(const std::string& path)
 void KernelLog::begin_attempt() {
   gpu_fault_.clear();
   oom_kills_.clear();
+  place_ = {};
   if (log_) ::lseek(log_.get(), 0, SEEK_END);
 }
 
@@ -52,8 +53,11 @@ void KernelLog::read() {
     if (got <= 0) break;
     for (const auto line : lines_of({bytes.data(), static_cast<std::size_t>(got)})) {
       if (gpu_fault_.empty() && reports_gpu_fault(line)) gpu_fault_ = text_of_record(line);
-      if (auto kill = oom_record_in(line); kill && oom_kills_.size() < kMostKills)
+      if (auto place = oom_cgroup_in(line)) place_ = std::move(*place);
+      if (auto kill = oom_record_in(line); kill && oom_kills_.size() < kMostKills) {
+        if (kill->pid == place_.pid) kill->cgroup = place_.cgroup;
         oom_kills_.push_back(std::move(*kill));
+      }
     }
   }
 }

@@ -28,6 +28,7 @@ class KernelLog {
   rendezvous::UniqueFd log_;
   std::string gpu_fault_;
   std::vector<OomRecord> oom_kills_;
+  OomRecord place_;  // the cgroup of the process that is killed next
 };
 
 }  // namespace mgpu::launcher

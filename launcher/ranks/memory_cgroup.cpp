@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "rendezvous/base/small_file.hpp"
@@ -76,10 +77,32 @@ std::uint64_t MemoryCgroup::oom_kills() const {
 bool MemoryCgroup::set_limit(std::uint64_t bytes) const {
   const auto text = std::to_string(bytes);
   if (!write_text(file("limit_in_bytes", "max"), text)) return false;
+  if (const auto now = limit(); now == 0 || now > bytes) return false;
   // The kernel may not account for swap.
   write_text(file("memsw.limit_in_bytes", "swap.max"), v2_ ? "0" : text);
   if (v2_) write_text(folder_ + "/memory.oom.group", "1");
   return true;
+}
+
+bool names_cgroup(std::string_view path, std::string_view folder) {
+  auto from = folder.size();
+  for (int parts = 0; parts < 3 && from != 0 && from != folder.npos; ++parts)
+    from = folder.rfind('/', from - 1);
+  if (from == folder.npos || from == 0) return false;
+  const auto tail = folder.substr(from);
+  const auto at = path.find(tail);
+  if (at == path.npos) return false;
+  const auto end = at + tail.size();
+  return end == path.size() || path[end] == '/' || path[end] == '\n';
+}
+
+bool is_in_cgroup(pid_t pid, const std::string& folder) {
+  const auto own = read_kernel_file("/proc/" + std::to_string(pid) + "/cgroup");
+  if (!own || own->empty()) return true;
+  std::istringstream lines(*own);
+  for (std::string line; std::getline(lines, line);)
+    if (names_cgroup(line, folder)) return true;
+  return false;
 }
 
 std::optional<MemoryCgroup> MemoryCgroup::with_smallest_limit() const {

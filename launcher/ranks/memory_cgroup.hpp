@@ -1,8 +1,11 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace mgpu::launcher {
 
@@ -23,7 +26,7 @@ class MemoryCgroup {
   std::uint64_t oom_kills() const;
 
   // Limits memory, and swap so that the limit is not evaded. In v2 an OOM then kills all processes
-  // of the cgroup. False: not permitted.
+  // of the cgroup. False: not permitted, or the limit is not in force.
   bool set_limit(std::uint64_t bytes) const;
 
   // This cgroup or the one above it with the smallest limit; nullopt: there is no limit.
@@ -36,6 +39,14 @@ class MemoryCgroup {
   std::string folder_;
   bool v2_;
 };
+
+// Whether a path that the kernel shows, as in /proc/PID/cgroup, is that of the cgroup or of one
+// below it. Compares the last three parts of the folder, because the kernel's path begins at the
+// root of a namespace and the folder at that of the machine; pure.
+bool names_cgroup(std::string_view path, std::string_view folder);
+
+// Whether the process is in the cgroup or in one below it; true if it has ended.
+bool is_in_cgroup(pid_t pid, const std::string& folder);
 
 // The number after a name in the text of memory.events, memory.oom_control or memory.stat, such as
 // "oom_kill 3"; 0 if there is none; pure.

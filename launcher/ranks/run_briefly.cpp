@@ -9,6 +9,7 @@
 #include <chrono>
 #include <mutex>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "launcher/lifecycle/exit_report.hpp"
@@ -63,9 +64,11 @@ class RunningEntry {
   pid_t pid_;
 };
 
+// Without what makes debuggers fetch symbols from servers, which can take minutes.
 std::vector<std::string> own_environment() {
   std::vector<std::string> all;
-  for (char** one = environ; *one; ++one) all.emplace_back(*one);
+  for (char** one = environ; *one; ++one)
+    if (!std::string_view(*one).starts_with("DEBUGINFOD_")) all.emplace_back(*one);
   return all;
 }
 

@@ -16,9 +16,9 @@ struct BriefRun {
   std::string output;      // stdout and stderr interleaved, the first 64 KiB
 };
 
-// Runs a program to its end, in the folder / and with empty stdin, and kills it and its process
-// group when it takes longer than the limit. argv[0] is the file. Throws when the process cannot be
-// created.
+// Runs a program to its end, in the folder /, with empty stdin and without the variables of
+// debuginfod, through which debuggers download symbols. Kills it and its process group when it
+// takes longer than the limit. argv[0] is the file. Throws when the process cannot be created.
 BriefRun run_briefly(const std::vector<std::string>& argv, const Inherited& inherited,
                      Milliseconds limit);
 

@@ -23,9 +23,10 @@ for _signo in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, sig
 
 
 def environment(**changes):
-    """Our environment without variables of a launcher or of the user, plus the changes."""
+    """Our environment without variables of a launcher or of the user, plus the changes. Restarts are immediate."""
     env = {k: v for k, v in os.environ.items()
            if not k.startswith(("MGPU_", "PET_", "TORCHELASTIC_"))}
+    env["MGPU_RETRY_DELAY"] = "0"
     env.update(changes)
     return env
 

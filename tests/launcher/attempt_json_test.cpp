@@ -15,7 +15,8 @@ AttemptResult example() {
                           .after_start = 1234567us,
                           .node_rank = 2,
                           .host = "gpu-2"};
-  const RankResult ours{.rank = 4, .report = {.exec_error = 2}, .ended_by_us = true};
+  const RankResult ours{
+      .rank = 4, .report = {.exec_error = 2}, .ended_by_us = true, .suspended = true};
   return {.number = 3,
           .started_at = "2026-01-02 03:04:05",
           .ranks = {failed, ours},
@@ -45,6 +46,7 @@ TEST_CASE("the result of an attempt reaches the leader unchanged", "[report]") {
   CHECK(read.ranks[0].host == "gpu-2");
   CHECK(read.ranks[1].report.exec_error == 2);
   CHECK(read.ranks[1].ended_by_us);
+  CHECK(read.ranks[1].suspended);
   REQUIRE(read.first_failure);
   CHECK(read.first_failure->rank == 5);
   CHECK(read.cause.kind == Cause::Kind::gpu_oom);

@@ -48,9 +48,9 @@ TEST_CASE("an attempt that mgpu-run could not start fails for that reason", "[ca
 TEST_CASE("a rank that timed out waiting for a suspended one is not the cause", "[causes]") {
   const auto suspended = GENERATE(true, false);
   AttemptResult result = attempt({.code = 1});
-  FailureTraces traces{.stderr_tail = "mgpu-train: all-reduce did not finish within 3 s\n"};
-  if (suspended) traces.suspended = {0};
-  describe_first_failure(result, 1, traces);
+  result.ranks.back().suspended = suspended;
+  describe_first_failure(result, 1,
+                         {.stderr_tail = "mgpu-train: all-reduce did not finish within 3 s\n"});
   CHECK(result.first_failure->rank == (suspended ? 4 : 5));
   CHECK(result.cause.kind == (suspended ? Cause::Kind::hang : Cause::Kind::exit_status));
   if (suspended)
@@ -61,7 +61,8 @@ TEST_CASE("a rank that timed out waiting for a suspended one is not the cause", 
 
 TEST_CASE("a failure of another kind is not blamed on a suspended rank", "[causes]") {
   AttemptResult result = attempt({.code = 1});
-  describe_first_failure(result, 1, {.stderr_tail = kTraceback, .suspended = {0}});
+  result.ranks.back().suspended = true;
+  describe_first_failure(result, 1, {.stderr_tail = kTraceback});
   CHECK(result.first_failure->rank == 5);
   CHECK(result.cause.kind == Cause::Kind::python_exception);
 }

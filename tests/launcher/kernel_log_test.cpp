@@ -45,19 +45,24 @@ TEST_CASE("the kernel's log names the processes that the OOM killer has killed",
   KernelLog log(path);
   log.begin_attempt();
   CHECK(log.oom_kills().empty());
-  file << "6,813,992,-;Tasks state (memory values in pages):\n"
-       << kill << '\n'
-       << "3,814,993,-;Out of memory: Killed process 12 (sh) total-vm:4kB, anon-rss:4kB, "
-          "file-rss:0kB\n"
-       << "4,815,994,-;NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus\n"
-       << std::flush;
+  file
+      << "6,813,992,-;Tasks state (memory values in pages):\n"
+      << "6,813,992,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,"
+         "oom_memcg=/pod,task_memcg=/pod/mgpu-7-a/attempt_0/rank_1,task=pt_data,pid=4711,uid=0\n"
+      << kill << '\n'
+      << "3,814,993,-;Out of memory: Killed process 12 (sh) total-vm:4kB, anon-rss:4kB, "
+         "file-rss:0kB\n"
+      << "4,815,994,-;NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus\n"
+      << std::flush;
   CHECK_FALSE(log.gpu_fault().empty());  // reads all of it
   const auto& kills = log.oom_kills();
   REQUIRE(kills.size() == 2);
   CHECK(kills[0].pid == 4711);
   CHECK(kills[0].name == "pt_data (1)");
   CHECK(kills[0].bytes == 4u << 20);
+  CHECK(kills[0].cgroup == "/pod/mgpu-7-a/attempt_0/rank_1");
   CHECK(kills[1].pid == 12);
+  CHECK(kills[1].cgroup.empty());
   log.begin_attempt();
   CHECK(log.oom_kills().empty());
 }

@@ -1,5 +1,7 @@
 #include "launcher/ranks/memory_cgroup.hpp"
 
+#include <unistd.h>
+
 #include <fstream>
 #include <map>
 
@@ -81,6 +83,19 @@ TEST_CASE("the memory files of cgroup v1 and v2 give the same numbers", "[memory
     REQUIRE(MemoryCgroup::in(inner)->set_limit(16 << 20));
     CHECK(MemoryCgroup::in(inner)->with_smallest_limit()->folder() == inner);
   }
+}
+
+TEST_CASE("a process is in a cgroup if the end of its path is that of the folder",
+          "[memory_cgroup]") {
+  const std::string folder = "/sys/fs/cgroup/memory/pod/mgpu-7-abc/attempt_0/rank_1";
+  CHECK(names_cgroup("4:memory:/pod/mgpu-7-abc/attempt_0/rank_1", folder));
+  CHECK(names_cgroup("0::/mgpu-7-abc/attempt_0/rank_1/inner", folder));
+  CHECK_FALSE(names_cgroup("0::/mgpu-7-abc/attempt_0/rank_10", folder));
+  CHECK_FALSE(names_cgroup("0::/mgpu-8-abc/attempt_0/rank_1", folder));
+  CHECK_FALSE(names_cgroup("0::/", folder));
+  CHECK_FALSE(names_cgroup("0::/", ""));
+  CHECK_FALSE(is_in_cgroup(::getpid(), folder));
+  CHECK(is_in_cgroup(999'999'999, folder));
 }
 
 TEST_CASE("a folder without a memory controller is not a memory cgroup", "[memory_cgroup]") {

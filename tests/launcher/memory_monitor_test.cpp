@@ -24,11 +24,14 @@ namespace {
 
 // A monitor in an event loop, for ranks of which only rank 0 runs: this process.
 struct MonitoredJob {
-  explicit MonitoredJob(std::vector<std::string> gpus, std::uint64_t limit = 0)
+  explicit MonitoredJob(std::vector<std::string> gpus, std::uint64_t limit = 0,
+                        bool kernel_pids = true)
       : monitor(io, std::move(gpus), "", limit,
                 {.note = [this](auto line) { notes.emplace_back(line); },
                  .running = [](int rank) { return rank == 0 ? ::getpid() : 0; },
-                 .kill = [this](int rank) { killed.push_back(rank); }}) {}
+                 .kill = [this](int rank) { killed.push_back(rank); },
+                 .sampled = [this](const auto&, const auto&) { ++samples; }},
+                kernel_pids) {}
 
   // Runs the loop until the condition is true.
   template <class Condition>
@@ -42,6 +45,7 @@ struct MonitoredJob {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{io.get_executor()};
   std::vector<std::string> notes;
   std::vector<int> killed;
+  int samples = 0;
   MemoryMonitor monitor;
 };
 
@@ -93,6 +97,23 @@ TEST_CASE("a rank above its limit is killed once, with a note where no cgroup li
   CHECK(next.killed_at_bytes == 0);
 }
 
+TEST_CASE("a driver that does not answer delays neither samples nor the limit of a rank",
+          "[memory_monitor]") {
+  GpuFile gpus;
+  const mgpu::tests::LoadedNvml nvml("1", "");
+  gpus.hold();
+  MonitoredJob job({"0"}, memory_of(::getpid()).own + (64 << 20));
+  const RankCgroups none("", "", 0);
+  job.monitor.begin_attempt(4, 2, none);
+  REQUIRE(job.until([&] { return job.samples > 0; }));
+  const std::vector<char> held(128 << 20, 'x');
+  CHECK(job.until([&] { return !job.killed.empty(); }));
+  CHECK(job.killed == std::vector{0});
+  job.monitor.end_attempt();
+  gpus.show("0 4\n");
+  gpus.answer();
+}
+
 TEST_CASE("the kernel's log tells which process of the rank it killed", "[memory_monitor]") {
   MonitoredJob job({});
   job.monitor.begin_attempt(0, 2, RankCgroups("", "", 0));
@@ -106,6 +127,16 @@ TEST_CASE("the kernel's log tells which process of the rank it killed", "[memory
   CHECK_THAT(
       cause.text,
       Contains("the kernel killed the rank's process python3 (pid 4711), which used 3.0 GiB"));
+}
+
+TEST_CASE("a pid in the kernel's log that is of another pid namespace names no process",
+          "[memory_monitor]") {
+  MonitoredJob job({}, 0, false);
+  job.monitor.begin_attempt(0, 2, RankCgroups("", "", 0));
+  MemoryFacts facts;
+  job.monitor.complete(facts, 0, 4711, {{.pid = 4711, .name = "other", .bytes = 3ull << 30}});
+  CHECK(facts.victim.empty());
+  CHECK(facts.oom_kills == 0);
 }
 
 TEST_CASE("a restart waits until the GPU memory of ended ranks is free", "[memory_monitor]") {

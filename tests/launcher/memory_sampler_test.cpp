@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "launcher/memory/gpu_sampler.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/loaded_nvml.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -103,12 +104,6 @@ class GpuState {
   mgpu::tests::TempDir dir_;
 };
 
-// Without those about the memory of this machine.
-void add_gpu_lines(const MemorySample& sample, std::vector<std::string>& lines) {
-  for (const auto& line : sample.warnings)
-    if (line.starts_with("GPU")) lines.push_back(line);
-}
-
 }  // namespace
 
 TEST_CASE("the memory of a process is its resident size", "[process_memory]") {
@@ -143,7 +138,7 @@ TEST_CASE("a file that a rank has mapped is not its memory, but shared memory is
 
 TEST_CASE("a rank above its limit is reported if the kernel does not limit it",
           "[memory_sampler]") {
-  MemorySampler sampler({});
+  MemorySampler sampler;
   const Touched memory(64 * kMebibyte);
   SampleRequest request{.ranks = {{.rank = 4, .pid = ::getpid(), .cgroup = {}}}, .cgroup = {}};
   request.limit = 32 * kMebibyte;
@@ -173,11 +168,36 @@ TEST_CASE("a rank above its limit is reported if the kernel does not limit it",
   }
 }
 
+TEST_CASE("a rank that is not in its cgroup is limited without the kernel", "[memory_sampler]") {
+  const mgpu::tests::TempDir dir;
+  const auto folder = dir.path("mgpu-1-0/attempt_0/rank_0");
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/memory.events") << "oom_kill 0\n";
+  std::ofstream(folder + "/memory.current") << "0\n";
+  MemorySampler sampler;
+  const Touched memory(64 * kMebibyte);
+  SampleRequest request{.ranks = {{.rank = 4, .pid = ::getpid(), .cgroup = folder}}, .cgroup = {}};
+  request.limit = 32 * kMebibyte;
+  request.kernel_limits = true;
+  request.whole = false;
+  CHECK(sampler.take(request).over_limit.empty());  // it may still move into the cgroup
+  request.whole = true;
+  const auto sample = sampler.take(request);
+  REQUIRE(sample.over_limit.contains(0));
+  CHECK(sample.over_limit.at(0) >= 64 * kMebibyte);
+  REQUIRE_FALSE(sample.warnings.empty());
+  CHECK_THAT(sample.warnings[0],
+             Contains("rank 4 could not be started in its memory cgroup, so mgpu-run itself checks "
+                      "--worker-memory"));
+  request.whole = false;
+  CHECK(sampler.take(request).over_limit.contains(0));
+}
+
 TEST_CASE("memory that forked loaders share with their rank counts once", "[memory_sampler]") {
   const Touched memory(256 * kMebibyte);
   const ForkedLoader loaders[3];
   const auto alone = memory_of(::getpid()).own;
-  MemorySampler sampler({});
+  MemorySampler sampler;
   SampleRequest request{.ranks = {{.rank = 4, .pid = ::getpid(), .cgroup = {}}}, .cgroup = {}};
   request.whole = false;
   request.limit = 2 * alone;
@@ -194,19 +214,18 @@ TEST_CASE("memory that forked loaders share with their rank counts once", "[memo
 TEST_CASE("a GPU that fills up is reported with the processes that use it", "[memory_sampler]") {
   GpuState state;
   const mgpu::tests::LoadedNvml nvml("3", "");
-  MemorySampler sampler({"GPU-1", "2", "MIG-7"});
+  GpuSampler sampler({"GPU-1", "2", "MIG-7"}, true);
   const auto own = std::to_string(::getpid());
   std::vector<std::string> lines;
   for (int i = 0; i < 8; ++i) {
     state.show("2 " + std::to_string(77'000 + 100 * i) + " " + own + ":70000 999999:7000\n");
-    const auto sample =
-        sampler.take({.time = std::chrono::seconds(10 * i), .ranks = {}, .cgroup = {}});
+    const auto sample = sampler.take(0, std::chrono::seconds(10 * i));
     REQUIRE(sample.gpus.size() == 2);
     CHECK(sample.gpus[0].gpu == 1);
     CHECK(sample.gpus[1].gpu == 2);
     CHECK(sample.gpus[1].activity.utilization == 98);
     CHECK(sample.gpus[1].activity.temperature == 61);
-    add_gpu_lines(sample, lines);
+    lines.insert(lines.end(), sample.warnings.begin(), sample.warnings.end());
   }
   REQUIRE(lines.size() == 1);
   CHECK_THAT(lines[0],
@@ -216,13 +235,24 @@ TEST_CASE("a GPU that fills up is reported with the processes that use it", "[me
   CHECK_THAT(lines[0], Contains("uses 68.4 GiB, pid 999999 (not running here) uses 6.8 GiB"));
 }
 
+TEST_CASE("process ids of another pid namespace name no process of this one", "[job_gpus]") {
+  GpuState state;
+  const mgpu::tests::LoadedNvml nvml("1", "");
+  state.show("0 70000 " + std::to_string(::getpid()) + ":69000\n");
+  const auto holders = JobGpus({"0"}, false).holders(0);
+  REQUIRE(holders.size() == 1);
+  CHECK(holders[0].program.empty());
+  CHECK(holders_text(holders) ==
+        "a process whose id is not visible in this container holds 67.4 GiB");
+  CHECK_FALSE(JobGpus({"0"}, true).holders(0).at(0).program.empty());
+}
+
 TEST_CASE("a hot GPU is reported once", "[memory_sampler]") {
   const mgpu::tests::LoadedNvml nvml("2", "", "hot");
-  MemorySampler sampler({"0", "1"});
+  GpuSampler sampler({"0", "1"}, true);
   std::vector<std::string> lines;
   for (int i = 0; i < 5; ++i)
-    add_gpu_lines(sampler.take({.time = std::chrono::seconds(10 * i), .ranks = {}, .cgroup = {}}),
-                  lines);
+    for (auto& line : sampler.take(0, std::chrono::seconds(10 * i)).warnings) lines.push_back(line);
   CHECK(lines == std::vector<std::string>{"GPU 1 (61 °C) runs at a reduced clock because of heat"});
 }
 

@@ -55,6 +55,21 @@ TEST_CASE("the first restart is immediate and the delay doubles for later ones",
   CHECK(delays == std::vector<std::chrono::milliseconds>{0s, 2s, 4s, 8s, 16s, 32s, 60s, 60s, 60s});
 }
 
+TEST_CASE("progress resets the delay, also where it renews no restarts", "[restart_policy]") {
+  const RestartLimits limits{.max_restarts = 100, .retry_delay = 2s};
+  History history;
+  const auto delay_after = [&](std::int64_t last_step) {
+    history.push_back({Cause::Kind::signal, 10s, last_step});
+    return decide_restart(history, limits).delay;
+  };
+  for (const std::int64_t step : {20, 21, 30, 55}) CHECK(delay_after(step) == 0s);
+  CHECK(delay_after(55) == 0s);
+  CHECK(delay_after(41) == 2s);
+  CHECK(delay_after(-1) == 4s);
+  CHECK(delay_after(56) == 0s);
+  CHECK(decide_restart(history, limits).counted == 8);
+}
+
 TEST_CASE("with renewal only restarts without a new step count", "[restart_policy]") {
   const RestartLimits limits{.max_restarts = 2, .retry_delay = 2s, .renewed_by_progress = true};
   History history;

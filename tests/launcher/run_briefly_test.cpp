@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <thread>
 
@@ -31,6 +32,15 @@ TEST_CASE("the output and the status of a program are returned", "[brief][fork]"
   CHECK(run.output == "out\nerr\n");
   CHECK(sh("kill -KILL $$").status == 137);
   CHECK(sh("read line; echo \"[$line]\"; pwd").output == "[]\n/\n");
+}
+
+TEST_CASE("a debugger is not told where to download symbols", "[brief][fork]") {
+  ::setenv("DEBUGINFOD_URLS", "https://debuginfod.example", 1);
+  ::setenv("MGPU_TEST_KEPT", "kept", 1);
+  const auto run = sh("echo \"$DEBUGINFOD_URLS$MGPU_TEST_KEPT\"");
+  ::unsetenv("DEBUGINFOD_URLS");
+  ::unsetenv("MGPU_TEST_KEPT");
+  CHECK(run.output == "kept\n");
 }
 
 TEST_CASE("a program that cannot be started ends with 127", "[brief][fork]") {

@@ -359,6 +359,61 @@ TEST_CASE("any exception in a data loader or a dataset is about the data", "[sig
   }
 }
 
+TEST_CASE("an error of a network, a file server or a disk in a data loader is not about the data",
+          "[signatures]") {
+  const std::string where =
+      "Traceback (most recent call last):\n"
+      "  File \"site-packages/torch/utils/data/_utils/fetch.py\", line 54, in fetch\n"
+      "    data = [self.dataset[idx] for idx in possibly_batched_index]\n";
+  const std::string error = GENERATE(
+      "OSError: [Errno 5] Input/output error", "OSError: [Errno 116] Stale file handle: '/nfs/a'",
+      "OSError: [Errno 107] Transport endpoint is not connected: '/mnt/s3/shard-3.tar'",
+      "OSError: [Errno 121] Remote I/O error", "OSError: [Errno 24] Too many open files: 'a.bin'",
+      "ConnectionResetError: [Errno 104] Connection reset by peer",
+      "ConnectionError: Couldn't reach https://huggingface.co/datasets/x (ConnectTimeout)",
+      "TimeoutError: [Errno 110] Connection timed out",
+      "TimeoutError: The read operation timed out",
+      "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+      "urllib.error.URLError: <urlopen error [Errno 111] Connection refused>",
+      "urllib.error.HTTPError: HTTP Error 503: Service Unavailable",
+      "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): "
+      "Max retries exceeded with url: /a (Caught NewConnectionError('[Errno 101] Network is "
+      "unreachable'))",
+      "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='a', port=443): Read timed out. "
+      "(read timeout=10)",
+      "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",
+      "botocore.exceptions.ReadTimeoutError: Read timeout on endpoint URL: \"None\"");
+  CAPTURE(error);
+  CHECK(diagnose({.report = {.code = 1}, .stderr_tail = where + error + "\n"}).kind ==
+        Kind::python_exception);
+
+  SECTION("also in a worker process of the loader") {
+    const auto type = error.substr(0, error.find(':'));
+    const auto name = type.substr(type.rfind('.') + 1);
+    // torch raises a RuntimeError if the type cannot be raised with only a message.
+    const std::string raised =
+        GENERATE("own", "RuntimeError") == std::string("own") ? type : std::string("RuntimeError");
+    const std::string tail = kTraceback + raised + ": Caught " + name +
+                             " in DataLoader worker process 0.\nOriginal " + where + error + "\n";
+    CAPTURE(tail);
+    CHECK(diagnose({.report = {.code = 1}, .stderr_tail = tail}).kind == Kind::python_exception);
+  }
+}
+
+TEST_CASE("an OSError of a library about the contents of a file is about the data",
+          "[signatures]") {
+  const std::string error = GENERATE(
+      "OSError: image file is truncated (12 bytes not processed)",
+      "OSError: unrecognized data stream contents when reading image file",
+      "OSError: Could not open Parquet input source 'a': Parquet magic bytes not found in footer.",
+      "FileNotFoundError: [Errno 2] No such file or directory: '/data/17.jpg'");
+  const std::string tail =
+      "Traceback (most recent call last):\n  File \"d.py\", line 4, in "
+      "__getitem__\n" +
+      error + "\n";
+  CHECK(diagnose({.report = {.code = 1}, .stderr_tail = tail}).kind == Kind::data_error);
+}
+
 TEST_CASE("a cascade is told from a root cause", "[signatures]") {
   CHECK(of_exception("RuntimeError: [/gloo/transport/tcp/pair.cc:547] Connection closed by peer "
                      "[127.0.0.1]:4244")

@@ -174,7 +174,7 @@ class RestartedAttempts(TrainerTest):
                                 "max_steps": 4, "save_strategy": "no", **keys})
         script = (f'{before} [ $MGPU_OOM_COUNT -ge {ooms} ] && exec {BIN / "mgpu-train"} {recipe} '
                   f'--set=output_dir={folder}; echo "CUDA out of memory. Tried" >&2; exit 1')
-        job = self.start("--nproc", nproc, "--max-restarts", ooms + 2, "/bin/sh", "-c", script,
+        job = self.start("--nproc", nproc, "--max-restarts", ooms + 2, "--retry-delay", 0, "/bin/sh", "-c", script,
                          program=str(BIN / "mgpu-run"),
                          env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
         job.folder = folder

@@ -150,8 +150,9 @@ class Job:
             "--master-port", self.port, "--rdzv-token-file", self.folder / "token"]
         hang = ["--hang-timeout", self.setup.hang_timeout] if self.setup.hang_timeout else []
         shared = ["--oversubscribe"] if self.setup.device == "cuda" else []
-        return [MGPU_RUN, *nodes, "--nproc", per_node, "--max-restarts", RESTARTS, "--grace", 5,
-                *hang, *shared, "--report", self.folder / f"report{node}.json", *program]
+        return [MGPU_RUN, *nodes, "--nproc", per_node, "--max-restarts", RESTARTS,
+                "--retry-delay", 0, "--grace", 5, *hang, *shared,
+                "--report", self.folder / f"report{node}.json", *program]
 
     @property
     def ranks(self):

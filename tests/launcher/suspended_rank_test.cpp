@@ -1,0 +1,65 @@
+#include "launcher/lifecycle/suspended_rank.hpp"
+
+#include <csignal>
+
+#include "launcher/event_loop/cluster_session.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Rank 0 gave up on host-a while rank 5 was suspended on host-b.
+AttemptResult attempt(const std::string& text) {
+  const RankResult gave_up{
+      .rank = 0, .report = {.code = 3}, .after_start = 2s, .node_rank = 0, .host = "host-a"};
+  const RankResult suspended{.rank = 5,
+                             .local_rank = 1,
+                             .report = {.signal = SIGKILL},
+                             .ended_by_us = true,
+                             .after_start = 32s,
+                             .node_rank = 1,
+                             .host = "host-b",
+                             .suspended = true};
+  return {.ranks = {gave_up, suspended},
+          .first_failure = gave_up,
+          .cause = {Cause::Kind::exit_status, text, {}},
+          .root_rank = 0};
+}
+
+}  // namespace
+
+TEST_CASE("a rank that is suspended on another node is the cause of a time-out", "[causes]") {
+  auto result = attempt("exited with status 3: Timed out waiting 4000ms for recv operation");
+  blame_suspended(result);
+  REQUIRE(result.first_failure);
+  CHECK(result.first_failure->rank == 5);
+  CHECK(result.first_failure->node_rank == 1);
+  CHECK(result.root_rank == 5);
+  CHECK(result.cause.kind == Cause::Kind::hang);
+  CHECK(result.cause.text ==
+        "hang: rank 5 on host-b was suspended by a signal or a debugger; rank 0 gave up waiting: "
+        "exited with status 3: Timed out waiting 4000ms for recv operation");
+  const auto once = result.cause.text;
+  blame_suspended(result);
+  CHECK(result.cause.text == once);
+}
+
+TEST_CASE("a rank that is suspended on another node does not explain another failure", "[causes]") {
+  auto result = attempt("ValueError: boom");
+  blame_suspended(result);
+  CHECK(result.first_failure->rank == 0);
+  CHECK(result.cause.kind == Cause::Kind::exit_status);
+}
+
+TEST_CASE("the rank that gave up waiting gives status and time of its node's failure", "[causes]") {
+  auto result = attempt("exited with status 3: Timed out");
+  CHECK(first_to_exit(result).rank == 0);
+  blame_suspended(result);
+  CHECK(first_to_exit(result).rank == 0);
+  const auto end = node_ended(4, result, true);
+  CHECK(end.rank == 5);
+  CHECK(end.status == 3);
+  CHECK(end.lasted == 2'000'000'000);
+}
