@@ -33,7 +33,7 @@ int rank_with_cause(const AttemptResult& attempt, int failed,
                     const std::function<std::string(int local_rank)>& stderr_of);
 
 // Completes the result of an attempt in which `local_rank` failed first: which rank that was, what
-// the rank with the cause left, and the cause. A rank that gave up waiting for a suspended one is
+// the rank with the cause left, and the cause. A rank that timed out waiting for a suspended one is
 // not the cause: then that one is. For a Python program that has printed an exception but written
 // no error file, as without torch's @record, the attempt's error file is made from that; returns
 // whether it has to be written to error_file_path(log_dir).

@@ -72,7 +72,7 @@ std::string python_activity(const std::vector<PythonFrame>& stack) {
   if (const auto call = torch_call(stack))
     return call->made_at.empty() ? call->name : fmt::format("{} ({})", call->name, call->made_at);
   const auto* own = own_frame(stack);
-  const auto in_own = fmt::format("{} in {}", frame_place(*own), own->function);
+  auto in_own = fmt::format("{} in {}", frame_place(*own), own->function);
   if (own == &stack.front()) return in_own;
   return fmt::format("{}, which called {} ({})", in_own, stack.front().function,
                      frame_place(stack.front()));

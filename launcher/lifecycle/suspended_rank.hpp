@@ -4,8 +4,8 @@
 
 namespace mgpu::launcher {
 
-// A rank that only gave up waiting for a suspended one is not the cause: then that one becomes the
-// first failure, and the cause is a hang. It may be on another node than the rank that gave up.
+// A rank that only timed out waiting for a suspended one is not the cause: then that one becomes
+// the first failure, and the cause is a hang. It may be on another node than the rank that gave up.
 // Does nothing for a failure of another kind.
 void blame_suspended(AttemptResult& attempt);
 

@@ -22,10 +22,10 @@ constexpr std::array kGpuFaults = {
 }  // namespace
 
 bool reports_gpu_fault(std::string_view line) {
-  constexpr std::string_view kXid = "Xid (";
-  const auto at = line.find(kXid);
+  constexpr std::string_view kXidTag = "Xid (";
+  const auto at = line.find(kXidTag);
   if (at == std::string_view::npos) return false;
-  line.remove_prefix(at + kXid.size());
+  line.remove_prefix(at + kXidTag.size());
   constexpr std::string_view kEndOfAddress = "): ";
   const auto end = line.find(kEndOfAddress);
   if (end == std::string_view::npos) return false;

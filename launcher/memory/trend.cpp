@@ -65,7 +65,7 @@ std::string minutes_text(double minutes) {
 }  // namespace
 
 std::string MemoryWarning::text() const {
-  const auto now = share_text(used, total);
+  auto now = share_text(used, total);
   if (bytes_per_minute <= 0) return now;
   return fmt::format("{}, growing {} a minute: {}", now, growth_text(bytes_per_minute),
                      minutes_text(minutes_left({.used = used, .total = total}, bytes_per_minute)));

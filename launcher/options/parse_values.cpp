@@ -148,7 +148,8 @@ std::uint64_t parse_size(const std::string& text) {
     if (const auto at = kUnits.find(static_cast<char>(unit[0] & ~0x20)); at != kUnits.npos)
       factor = std::pow(1024.0, double(at + 1));
   const double bytes = number * factor;
-  if (error != std::errc() || !(bytes >= kLeast && bytes <= kMost))
+  const bool fits = bytes >= kLeast && bytes <= kMost;
+  if (error != std::errc() || !fits)
     throw UsageError("need a number with a unit, K, M, G or T, and at least 1M: for example 60G");
   return static_cast<std::uint64_t>(bytes);
 }

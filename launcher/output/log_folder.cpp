@@ -19,7 +19,7 @@ namespace {
 
 // Empty if it cannot be created, or if there can be no pipes in it.
 std::string create_nccl_folder(const std::string& parent) {
-  const auto folder = parent + "/nccl";
+  auto folder = parent + "/nccl";
   const auto probe = folder + "/probe.pipe";
   if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) return {};
   if (::mkfifo(probe.c_str(), 0600) == 0) {

@@ -311,9 +311,10 @@ std::string WorkerSocket::take(Peer& peer, std::string_view line) {
     heartbeat.phase = phase->get<std::string>();
   }
   if (const auto busy = json.find("busy_ms"); busy != json.end()) {
-    if (!busy->is_number() || !(busy->get<double>() >= 0 && busy->get<double>() <= kMostBusy))
-      return "has a value for \"busy_ms\" that is not a number from 0 to 1e9";
-    heartbeat.busy_ms = busy->get<double>();
+    const double time = busy->is_number() ? busy->get<double>() : -1;
+    const bool fits = time >= 0 && time <= kMostBusy;
+    if (!fits) return "has a value for \"busy_ms\" that is not a number from 0 to 1e9";
+    heartbeat.busy_ms = time;
   }
   if (!heartbeat.step && !heartbeat.phase) return {};
   peer.reports = true;

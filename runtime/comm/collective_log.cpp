@@ -13,16 +13,16 @@ namespace {
 constexpr std::int64_t kRemembered = 512;
 constexpr std::size_t kLongestName = 47;
 
-struct Slot {
-  std::int64_t sequence = 0;
-  std::int64_t elements = 0;
-  bool finished = false;
-  char name[kLongestName + 1] = {};
-};
-
 }  // namespace
 
 struct CollectiveLog::State {
+  struct Slot {
+    std::int64_t sequence = 0;
+    std::int64_t elements = 0;
+    bool finished = false;
+    char name[kLongestName + 1] = {};
+  };
+
   mutable std::mutex mutex;
   std::array<Slot, kRemembered> slots;
   std::int64_t last = 0;
@@ -65,7 +65,7 @@ void CollectiveLog::restart() {
 std::optional<CollectiveLog::Entry> CollectiveLog::current() const {
   const std::lock_guard lock(state_->mutex);
   if (state_->last == 0) return std::nullopt;
-  const Slot* found = &state_->slot(state_->last);
+  const State::Slot* found = &state_->slot(state_->last);
   for (auto at = std::max<std::int64_t>(1, state_->last - kRemembered + 1); at <= state_->last;
        ++at)
     if (const auto& slot = state_->slot(at); !slot.finished) {

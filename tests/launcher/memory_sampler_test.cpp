@@ -243,7 +243,7 @@ TEST_CASE("process ids of another pid namespace name no process of this one", "[
   REQUIRE(holders.size() == 1);
   CHECK(holders[0].program.empty());
   CHECK(holders_text(holders) ==
-        "a process whose id is not visible in this container holds 67.4 GiB");
+        "a process whose id is not visible in this container uses 67.4 GiB");
   CHECK_FALSE(JobGpus({"0"}, true).holders(0).at(0).program.empty());
 }
 

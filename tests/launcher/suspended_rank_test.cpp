@@ -39,7 +39,8 @@ TEST_CASE("a rank that is suspended on another node is the cause of a time-out",
   CHECK(result.root_rank == 5);
   CHECK(result.cause.kind == Cause::Kind::hang);
   CHECK(result.cause.text ==
-        "hang: rank 5 on host-b was suspended by a signal or a debugger; rank 0 gave up waiting: "
+        "hang: rank 5 on host-b was suspended by a signal or a debugger; rank 0 timed out waiting "
+        "for it: "
         "exited with status 3: Timed out waiting 4000ms for recv operation");
   const auto once = result.cause.text;
   blame_suspended(result);
@@ -53,7 +54,7 @@ TEST_CASE("a rank that is suspended on another node does not explain another fai
   CHECK(result.cause.kind == Cause::Kind::exit_status);
 }
 
-TEST_CASE("the rank that gave up waiting gives status and time of its node's failure", "[causes]") {
+TEST_CASE("the rank that timed out gives status and time of its node's failure", "[causes]") {
   auto result = attempt("exited with status 3: Timed out");
   CHECK(first_to_exit(result).rank == 0);
   blame_suspended(result);

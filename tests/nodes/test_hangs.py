@@ -37,7 +37,7 @@ class Hangs(NodesTest):
         self.assertEqual(failed["first_failure"]["rank"], 1)
         self.assertEqual(failed["root_rank"], 1)
         self.assertRegex(failed["cause"]["text"],
-                         "rank 1 on .* was suspended by a signal or a debugger; rank 0 gave up waiting: .*Timed out")
+                         "rank 1 on .* was suspended by a signal or a debugger; rank 0 timed out waiting for it: .*Timed out")
 
 
 if __name__ == "__main__":
