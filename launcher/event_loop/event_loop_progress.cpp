@@ -36,7 +36,8 @@ void EventLoop::collect_evidence_of(const Hang& hang, const ProgressWatch::Done&
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     const int number = plan_.placement.base_rank + rank;
     if (ranks_.running(rank)) running.push_back(number);
-    request.ranks.push_back({.rank = number, .pid = ranks_.running(rank) ? ranks_.pid_of(rank) : 0});
+    request.ranks.push_back(
+        {.rank = number, .pid = ranks_.running(rank) ? ranks_.pid_of(rank) : 0});
   }
   hang_collector_.collect(std::move(request), [this, hang, done, running](const auto& findings) {
     if (!findings.problem.empty()) journal_.note(findings.problem);

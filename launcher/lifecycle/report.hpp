@@ -27,7 +27,7 @@ struct RankResult {
   // did.
   std::optional<std::int64_t> replaced_after = {};
   Cause replaced_because = {};  // if it was replaced
-  bool suspended = false;        // when another rank or node failed, a signal had suspended it
+  bool suspended = false;       // when another rank or node failed, a signal had suspended it
 };
 
 struct AttemptResult {

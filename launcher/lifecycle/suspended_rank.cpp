@@ -30,7 +30,8 @@ void blame_suspended(AttemptResult& attempt) {
   const auto suspended = *found;
   const auto place = suspended.host.empty() ? "" : fmt::format(" on {}", suspended.host);
   auto text = fmt::format(
-      "hang: rank {}{} was suspended by a signal or a debugger; rank {} timed out waiting for it: {}",
+      "hang: rank {}{} was suspended by a signal or a debugger; rank {} timed out waiting for it: "
+      "{}",
       suspended.rank, place, attempt.first_failure->rank, cause.text);
   cause = cause_of({.why = Hang::Evidence::suspended, .like = {suspended.rank}});
   cause.text = rendezvous::printable(text);

@@ -42,8 +42,8 @@ struct MemorySample {
   std::chrono::milliseconds next{0};        // when a rank may reach its limit at the earliest
 };
 
-// Takes samples of host memory, keeps their history, and decides about warnings. It may block, so it
-// is for a thread of its own.
+// Takes samples of host memory, keeps their history, and decides about warnings. It may block, so
+// it is for a thread of its own.
 class MemorySampler {
  public:
   MemorySample take(const SampleRequest& request);
