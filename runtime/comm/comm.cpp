@@ -272,10 +272,16 @@ Backend choose(Backend wanted, int gpus) {
 }
 
 void prepare_environment() {
+  const auto set = [](const char* name, const char* value) {
+    const char* now = getenv(name);
+    if (now == nullptr || std::string_view(now) != value) setenv(name, value, 1);
+  };
   // Our own watchdog reports which operation hung; torch's would abort earlier, with a stack trace.
-  constexpr const char* kHandling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
-  const char* now = getenv(kHandling);
-  if (now == nullptr || std::string_view(now) != "0") setenv(kHandling, "0", 1);
+  set("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0");
+  // After an error torch's watchdog sleeps for a minute so that records can be written, and ending
+  // the communicator waits for it. There is no such record: we report the collectives ourselves.
+  set("TORCH_NCCL_DUMP_ON_TIMEOUT", "0");
+  set("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0");
 }
 
 std::string nccl_host(const Contract& contract, int gpus) {

@@ -205,7 +205,10 @@ void Session::join() {
 // Chooses how much ZeRO shards and what is recomputed, where the recipe says `auto`. All ranks make
 // the same choice because all use the size of the smallest GPU.
 void Session::decide_memory_options() {
-  PlanRequest request{.model = source_->config, .config = config_, .ranks = comm_->world()};
+  PlanRequest request{.model = source_->config,
+                      .config = config_,
+                      .ranks = comm_->world(),
+                      .wants_copies = peers_ && config_.task == Task::sft};
   if (planned_length_ > 0) request.config.max_length = planned_length_;
   if (device_.is_cuda()) {
     const auto own =

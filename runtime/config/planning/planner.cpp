@@ -120,12 +120,13 @@ int choose_zero_stage(const PlanRequest& request) {
   // The consistency check compares copies, so every rank keeps one.
   if (request.config.consistency_check_steps > 0) return 0;
   const bool median = request.config.gradient_aggregation == Aggregation::median;
-  if (request.gpu_bytes == 0 || median) return 1;
+  const int first = request.wants_copies ? 0 : 1;
+  if (request.gpu_bytes == 0 || median) return first;
   const auto asked = request.config.gradient_checkpointing;
   auto config = request.config;
   for (const auto way : {Recompute::no, Recompute::full, Recompute::offload}) {
     config.gradient_checkpointing = asked == Recompute::automatic ? way : asked;
-    for (const int stage : {1, 2, 3}) {
+    for (int stage = first; stage <= 3; ++stage) {
       config.zero_stage = stage;
       if (fits(estimate_memory(request.model, config, request.ranks), request.gpu_bytes))
         return stage;

@@ -18,6 +18,7 @@ struct PlanRequest {
   std::int64_t ranks = 1;
   std::int64_t gpu_bytes = 0;  // memory of one GPU
   std::int64_t gpus = 0;       // of the job, if more than ranks: roles may have their own GPUs
+  bool wants_copies = false;   // of the training's state on every rank, if they fit
 };
 
 // One set of settings that makes the same optimizer steps.

@@ -165,6 +165,15 @@ TEST_CASE("zero_stage: auto is 1, or the first higher stage that fits", "[planne
   CHECK(choose_zero_stage(request) == 0);
 }
 
+TEST_CASE("zero_stage: auto is 0 where copies of the state are wanted and fit", "[planner]") {
+  PlanRequest request{.model = qwen25_7b(), .config = config(), .ranks = 4, .wants_copies = true};
+  CHECK(choose_zero_stage(request) == 0);
+  request.gpu_bytes = std::int64_t{300} << 30;
+  CHECK(choose_zero_stage(request) == 0);
+  request.gpu_bytes = std::int64_t{64} << 30;
+  CHECK(choose_zero_stage(request) == 2);
+}
+
 TEST_CASE("recomputation keeps only the inputs of layers, and activations grow with the tokens",
           "[planner]") {
   const auto model = qwen25_7b();
