@@ -27,7 +27,7 @@ void blame_suspended(AttemptResult& attempt) {
     return;
   auto& cause = attempt.cause;
   if (!waited_for_others(cause.text) && !waited_for_others(attempt.stderr_tail)) return;
-  const auto suspended = *found;
+  const auto& suspended = *found;
   const auto place = suspended.host.empty() ? "" : fmt::format(" on {}", suspended.host);
   auto text = fmt::format(
       "hang: rank {}{} was suspended by a signal or a debugger; rank {} timed out waiting for it: "

@@ -97,7 +97,12 @@ class NativeJob:
                 if r["event"] == "note" and r["text"].startswith("saved ")]
 
     def report(self, killed):
-        start = next(r for r in self.records() if r["event"] == "start" and r["time"] > killed)
+        starts = [r for r in self.records() if r["event"] == "start" and r["time"] > killed]
+        if not starts:  # in place: no start is recorded
+            done = next(time for _, time in self.steps() if time > killed)
+            print(f"  next step is done {done - killed:.2f} s after the kill", flush=True)
+            return done - killed
+        start = starts[0]
         began = start["time"] - start["seconds"] - killed
         print(f"  {'restart':24} {0.0:6.2f} to {began:6.2f} s")
         for part in start["parts"]:

@@ -137,6 +137,9 @@ class DividedMicroBatches(LimitedMemoryTest):
 
 
 class Recomputation(LimitedMemoryTest):
+    # Recomputation saves the activations of all layers but one.
+    model_options = {**LimitedMemoryTest.model_options, "num_hidden_layers": 8}
+
     def test_an_attempt_that_recomputes_layers_allocates_less(self):
         self.write(make_rows(STEP - 1, 2, 8, 8) + make_rows(1, 3, 1600, 1600))
         allocated = []
@@ -145,7 +148,7 @@ class Recomputation(LimitedMemoryTest):
             self.assertEqual(run.status, 0, run.out + run.err)
             allocated.append(int((self.dir / "allocated-0").read_text()))
         self.assertIn("the same steps are now computed with gradient_checkpointing: true", run.notes)
-        self.assertLess(allocated[1], allocated[0] - (50 << 20))
+        self.assertLess(allocated[1], allocated[0] - (150 << 20))
 
 
 class GrpoUpdates(LimitedMemoryTest):
