@@ -4,7 +4,7 @@ has torch:
 
     cd tests/gpu; python -B goodput_bench.py [--model 7B] [--task lora] [--ranks 2] [--seconds 300]
 
-`--ways` says which runs, in this order: `none` without faults, `restart` with a restart of all ranks after
+`--ways` lists the runs, in order: `none` without faults, `restart` with a restart of all ranks after
 each kill, `replace` with mgpu-run --replace-ranks. The other options are those of restart_bench.py.
 """
 

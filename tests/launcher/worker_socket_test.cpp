@@ -280,7 +280,7 @@ TEST_CASE("a rank can be replaced when all others have said that they can go on"
   CHECK(launcher.socket.can_replace(5));
   CHECK_FALSE(launcher.socket.can_replace(4));
 
-  SECTION("they are told once, and have to say it again") {
+  SECTION("each of them gets the request once, and then announces itself again") {
     launcher.socket.replace(5, 3);
     CHECK(four.received() == "{\"replace\": 3}\n");
     CHECK(five.received().empty());
