@@ -1,5 +1,6 @@
 """What a job prints, read while it runs: its steps, its checkpoints and its starts."""
 
+import math
 import os
 import re
 import select
@@ -22,9 +23,11 @@ class Life:
 
 
 class Progress:
-    """Takes the lines of rank 0. Steps that were computed twice must have the same loss twice."""
+    """Takes the lines of rank 0. Steps that were computed twice must have the same loss twice, up to
+    this relative difference."""
 
-    def __init__(self):
+    def __init__(self, rounding=0.0):
+        self._rounding = rounding
         self.lives = []
         self.saved = 0
         self.changed = []  # steps whose loss was another one the second time
@@ -51,7 +54,8 @@ class Progress:
         if step != (life.steps[-1][0] if life.steps else life.began_at) + 1:
             self.missing.append(step)
         life.steps.append((step, now))
-        if self._losses.setdefault(step, loss) != loss:
+        before = self._losses.setdefault(step, loss)
+        if before != loss and not math.isclose(float(before), float(loss), rel_tol=self._rounding):
             self.changed.append(step)
 
 

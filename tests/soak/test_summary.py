@@ -53,8 +53,8 @@ class Continuation(unittest.TestCase):
 
 
 class Lines(unittest.TestCase):
-    def read(self, *lines):
-        progress = Progress()
+    def read(self, *lines, rounding=0.0):
+        progress = Progress(rounding)
         for when, line in enumerate(lines):
             progress.take(line, when)
         return progress
@@ -73,6 +73,14 @@ class Lines(unittest.TestCase):
                              b"step 3/60 loss 4.5", b"rank 0 of 2 initialized",
                              b"step 1/60 loss 5.6")
         self.assertEqual((progress.missing, progress.changed), ([3], [1]))
+
+    def test_losses_may_differ_by_the_rounding_of_sums_in_another_order(self):
+        lines = [b"rank 0 of 2 initialized", b"step 1/60 loss 5.500000", b"rank 0 of 2 initialized",
+                 b"step 1/60 loss 5.500001"]
+        self.assertEqual(self.read(*lines).changed, [1])
+        self.assertEqual(self.read(*lines, rounding=1e-4).changed, [])
+        self.assertEqual(self.read(*lines, b"rank 0 of 2 initialized", b"step 1/60 loss 5.51",
+                                   rounding=1e-4).changed, [1])
 
 
 class Causes(unittest.TestCase):
