@@ -130,11 +130,12 @@ class Job:
     def _command(self, node):
         if self.setup.job == "quickstart":
             recipe = self.folder / "quickstart.yaml"
-            recipe.write_text(QUICKSTART.format(
-                examples=ROOT / "docs" / "examples", folder=self.disk,
-                per_device=8 // self.ranks,
-                # A step takes a few milliseconds on a GPU.
-                save_steps=5 if self.setup.device == "cpu" else 100))
+            if node == 0:  # the first agent reads it while the next ones are started
+                recipe.write_text(QUICKSTART.format(
+                    examples=ROOT / "docs" / "examples", folder=self.disk,
+                    per_device=8 // self.ranks,
+                    # A step takes a few milliseconds on a GPU.
+                    save_steps=5 if self.setup.device == "cpu" else 100))
             program = [recipe]
         else:
             program = [ROOT / "tests" / "soak" / "programs" / "ddp_training.py", self.disk]
