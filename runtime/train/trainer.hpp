@@ -74,7 +74,7 @@ class Trainer : public Session {
   void start_loader();
   static std::size_t prefetched_steps(const TrainConfig& config);
   void train_to_the_end_of_the_epoch();
-  data::Prepared prepare(const std::vector<DataSource>& sources);
+  data::Prepared prepare(const std::vector<DataSource>& sources, const char* purpose);
 
   void save();
   // Reads the record of the step in flight, if any. Returns whether this step had to be repeated:

@@ -143,3 +143,27 @@ TEST_CASE("the cache folder is that of huggingface_hub", "[hub]") {
   const Variable xdg("XDG_CACHE_HOME", "/x");
   CHECK(hub_cache() == "/x/huggingface/hub");
 }
+
+TEST_CASE("~ and variables in the path of the cache are expanded as huggingface_hub does",
+          "[hub]") {
+  const Variable home("HOME", "/home/u"), scratch("SCRATCH_OF_U", "/s"), hub("HF_HUB_CACHE", "");
+  const auto with = [](const std::string& path) {
+    const Variable hf("HF_HOME", path);
+    return hub_cache();
+  };
+  CHECK(with("~/hf") == "/home/u/hf/hub");
+  CHECK(with("$SCRATCH_OF_U/hf") == "/s/hf/hub");
+  CHECK(with("/a/${SCRATCH_OF_U}b") == "/a//sb/hub");
+  CHECK(with("/a/$NO_SUCH_VARIABLE/${x") == "/a/$NO_SUCH_VARIABLE/${x/hub");
+}
+
+TEST_CASE("the snapshot of a dataset is found beside that of a model of the same name", "[hub]") {
+  const Cache cache;
+  CHECK(find_snapshot(HubKind::model, "org/name", "main") == cache.snapshot);
+  CHECK(find_snapshot(HubKind::dataset, "org/name", "main").empty());
+  CHECK(find_snapshot(HubKind::model, "org/name", "v2").empty());
+  CHECK(hub_repository(HubKind::dataset, "imdb") == cache.dir.root() / "datasets--imdb");
+  const auto snapshot = cache.dir.root() / "datasets--imdb/snapshots" / kCommit;
+  fs::create_directories(snapshot);
+  CHECK(find_snapshot(HubKind::dataset, "imdb", kCommit) == snapshot);
+}
