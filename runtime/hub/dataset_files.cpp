@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "rendezvous/base/small_file.hpp"
+#include "rendezvous/base/spelling.hpp"
 #include "rendezvous/yaml/yaml.hpp"
 
 namespace mgpu::hub {
@@ -22,7 +23,10 @@ namespace fs = std::filesystem;
 using rendezvous::YamlNode;
 
 constexpr std::size_t kLongestCard = 8 << 20;
+constexpr std::size_t kLongestHead = 2 << 20;  // of a card
+constexpr std::size_t kMostNodes = 200'000;
 constexpr std::size_t kMostFiles = 100'000;
+constexpr std::size_t kShownNames = 300;  // bytes
 
 bool is_rows_file(const fs::path& path) {
   const auto name = path.filename().string();
@@ -65,10 +69,9 @@ std::optional<YamlNode> configurations(const fs::path& folder) {
   const auto begin = card.text.find('\n'), end = card.text.find("\n---", begin);
   if (begin == card.text.npos || end == card.text.npos) return std::nullopt;
   rendezvous::YamlRules rules;
-  rules.expands_aliases = true;
-  rules.most_nodes = 1'000'000;
-  rules.most_text = kLongestCard;
-  rules.most_bytes = kLongestCard;
+  rules.most_nodes = kMostNodes;
+  rules.most_text = kLongestHead;
+  rules.most_bytes = kLongestHead;
   try {
     const auto top = rendezvous::parse_yaml(card.text.substr(begin + 1, end - begin), rules);
     const auto* configs = find(top, "configs");
@@ -76,6 +79,11 @@ std::optional<YamlNode> configurations(const fs::path& folder) {
   } catch (const rendezvous::YamlError&) {  // the names of files decide
   }
   return std::nullopt;
+}
+
+// Names that others have chosen, for a message.
+std::string listed(const std::vector<std::string>& names) {
+  return rendezvous::shown(fmt::format("{}", fmt::join(names, ", ")), kShownNames);
 }
 
 std::vector<std::string> words(const YamlNode& node) {
@@ -108,8 +116,8 @@ const YamlNode& chosen_configuration(const YamlNode& configs, const std::string&
     if (!subset.empty() && names.back() == subset) return config;
   }
   if (!subset.empty())
-    throw std::runtime_error(fmt::format("dataset {} has no subset {}; it has {}", dataset, subset,
-                                         fmt::join(names, ", ")));
+    throw std::runtime_error(
+        fmt::format("dataset {} has no subset {}; it has {}", dataset, subset, listed(names)));
   for (const auto& config : configs.items)
     if (text_at(config, "default") == "true" || text_at(config, "config_name") == "default")
       return config;
@@ -117,7 +125,7 @@ const YamlNode& chosen_configuration(const YamlNode& configs, const std::string&
   throw std::runtime_error(
       fmt::format("dataset {} has the subsets {}; choose one with the key "
                   "subset next to path",
-                  dataset, fmt::join(names, ", ")));
+                  dataset, listed(names)));
 }
 
 bool matches(const std::string& pattern, const std::string& name) {
@@ -190,7 +198,7 @@ std::vector<std::string> split_files(const std::string& folder, const std::strin
   if (found.empty()) {
     const auto& list = splits.empty() ? files : splits;
     throw std::runtime_error(fmt::format("dataset {} has no JSONL file of the split {}; it has {}",
-                                         dataset, split, fmt::join(list, ", ")));
+                                         dataset, split, listed(list)));
   }
   for (auto& file : found) file = (fs::path(folder) / file).string();
   return found;

@@ -70,6 +70,7 @@ constexpr std::array kSigns{
     Sign{Reason::not_found, "404 not found"},
     Sign{Reason::not_found, "404 client error"},
     Sign{Reason::not_found, "notexisterror"},
+    Sign{Reason::not_found, "does not exist"},
     Sign{Reason::server, "server error"},
     Sign{Reason::server, "bad gateway"},
     Sign{Reason::server, "service unavailable"},
@@ -126,13 +127,13 @@ std::string cause(const Repository& repository, Reason reason, const std::string
   switch (reason) {
     case Reason::disk_full:
       return fmt::format(
-          "No space left on device: make space on the disk of {}, or set HF_HOME to a folder on "
-          "another one",
-          repository_folder(repository));
+          "No space left on device: make space on the disk of {}, or set {} to a folder on another "
+          "one",
+          repository_folder(repository), cache_variable(repository.site));
     case Reason::read_only:
-      return fmt::format("{} cannot be written ({}); set HF_HOME to a folder that can",
-                         repository_folder(repository),
-                         rendezvous::shown(error_line(output), kShownOutput));
+      return fmt::format(
+          "{} cannot be written ({}); set {} to a folder that can", repository_folder(repository),
+          rendezvous::shown(error_line(output), kShownOutput), cache_variable(repository.site));
     case Reason::gated:
       return fmt::format("its owner decides who may use it: request access at {}, then {}", page,
                          login(repository));
@@ -158,9 +159,10 @@ std::string cause(const Repository& repository, Reason reason, const std::string
                          rendezvous::shown(error_line(output), kShownOutput));
     case Reason::unreachable:
       return fmt::format(
-          "{} cannot be reached ({}); check the network, HF_ENDPOINT and proxies, or copy the "
-          "cache from another machine",
-          site, rendezvous::shown(error_line(output), kShownOutput));
+          "{} cannot be reached ({}); check the network, {} and proxies, or copy the cache from "
+          "another machine",
+          site, rendezvous::shown(error_line(output), kShownOutput),
+          repository.site == Site::modelscope ? "MODELSCOPE_ENDPOINT" : "HF_ENDPOINT");
     case Reason::unknown:
       break;
   }

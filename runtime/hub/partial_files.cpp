@@ -47,11 +47,11 @@ bool is_being_written(const fs::path& repository, const std::string& blob) {
 std::int64_t bytes_in(const std::string& repository_folder) {
   std::int64_t bytes = 0;
   std::error_code error;
-  for (fs::directory_iterator at(fs::path(repository_folder) / "blobs", error), end;
-       !error && at != end; at.increment(error)) {
+  for (fs::recursive_directory_iterator at(repository_folder, error), end; !error && at != end;
+       at.increment(error)) {
     std::error_code gone;  // a partial file gets another name when it is complete
-    if (const auto size = fs::file_size(at->path(), gone); !gone)
-      bytes += static_cast<std::int64_t>(size);
+    if (at->is_symlink(gone) || !at->is_regular_file(gone)) continue;
+    if (const auto size = at->file_size(gone); !gone) bytes += static_cast<std::int64_t>(size);
   }
   return bytes;
 }

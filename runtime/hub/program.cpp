@@ -106,6 +106,10 @@ std::string program_name(Site site) {
   return site == Site::modelscope ? "modelscope" : "hf";
 }
 
+std::string cache_variable(Site site) {
+  return site == Site::modelscope ? "MODELSCOPE_CACHE" : "HF_HOME";
+}
+
 std::string endpoint(Site site) {
   const bool modelscope = site == Site::modelscope;
   const auto chosen = variable(modelscope ? "MODELSCOPE_ENDPOINT" : "HF_ENDPOINT");

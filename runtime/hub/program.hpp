@@ -19,7 +19,8 @@ std::optional<Program> find_program(const Repository& repository);
 
 // The command that installs it.
 std::string install_command(Site site);
-std::string program_name(Site site);  // hf, modelscope
+std::string program_name(Site site);    // hf, modelscope
+std::string cache_variable(Site site);  // HF_HOME, MODELSCOPE_CACHE
 // The address of the hub that the program uses, for messages.
 std::string endpoint(Site site);
 

@@ -56,9 +56,9 @@ HubError error_of(const Repository& repository, const DownloadEnd& end,
       return cannot(
           repository,
           fmt::format("No space left on device: it needs {}, but the disk of {} has {}; make "
-                      "space, or set HF_HOME to a folder on another disk",
+                      "space, or set {} to a folder on another disk",
                       shown_bytes(end.needed), repository_folder(repository),
-                      shown_bytes(end.available)));
+                      shown_bytes(end.available), cache_variable(repository.site)));
     case DownloadEnd::Why::exited:
       break;
   }

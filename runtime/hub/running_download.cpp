@@ -148,6 +148,8 @@ class RunningDownload {
       if (got == 0) from_.reset();  // poll() ignores it from now on
       if (got <= 0) return;
       output_.append(bytes, static_cast<std::size_t>(got));
+      // hf prints only what does not work. ModelScope's programs have used several folders.
+      if (repository_.site == Site::modelscope) last_new_ = Clock::now();
       if (output_.size() > 2 * kKeptOutput) output_.erase(0, output_.size() - kKeptOutput);
     }
   }
@@ -164,7 +166,6 @@ class RunningDownload {
     }
     if (now - last_new_ > limits_.idle) return DownloadEnd::Why::idle;
     if (needed_ == 0 && (needed_ = bytes_to_download(repository_)) > 0) {
-      needed_ += bytes;  // files that are complete by now are not in it
       std::error_code unknown;
       const auto space = fs::space(folder_, unknown);
       available_ = unknown ? needed_ : static_cast<std::int64_t>(space.available) + bytes;
@@ -180,7 +181,9 @@ class RunningDownload {
     next_report_ = now + limits_.report;
     if (now - begin_ < limits_.report || most_ == 0) return;
     const auto rate = static_cast<double>(most_) / seconds;
-    auto line = fmt::format("downloading {}: {}", repository_.name, shown_bytes(most_));
+    // Files that were complete before there was a listing are not in needed_.
+    const auto done = needed_ > 0 ? std::min(most_, needed_) : most_;
+    auto line = fmt::format("downloading {}: {}", repository_.name, shown_bytes(done));
     if (needed_ > 0) line += fmt::format(" of {}", shown_bytes(needed_));
     line += fmt::format(", {}/s", shown_bytes(static_cast<std::int64_t>(rate)));
     if (needed_ > most_ && rate > 0)

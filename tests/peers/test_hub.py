@@ -235,11 +235,34 @@ class HubNames(trainer.TrainerTest):
                      model_name_or_path="data/model", dataset_name=str(self.data))
         self.assertEqual(self.server.requests, [])
 
-    def test_a_name_on_the_command_line_is_downloaded(self):
-        status, out = self.program("generate", "--model", "org/model", "--prompt", "1",
-                                   "--max-new-tokens", "2", "--raw")
+    def test_adapters_and_tokenizers_are_downloaded_too(self):
+        split = {True: {}, False: {}}
+        for name, contents in self.remote.files.items():
+            split[name.startswith("tokenizer")][name] = contents
+        self.server.add("org/tokenizer", split[True])
+        self.server.add("org/bare", split[False])
+        bare = {"model_name_or_path": "org/bare", "tokenizer_path": "org/tokenizer"}
+        first = self.train(1, lora_r=4, **bare)
+        config = json.loads((first.folder / "adapter_config.json").read_text())
+        self.assertEqual(config["base_model_name_or_path"], "org/bare")
+        self.server.add("org/adapter", {
+            name: (first.folder / name).read_bytes()
+            for name in ("adapter_config.json", "adapter_model.safetensors")})
+        run = self.train(1, adapter_path="org/adapter", **bare)
+        self.assertIn("adapter org/adapter is complete", run.out)
+        self.assertIn("continuing from adapter", run.notes)
+        status, out = self.program("generate", "--model", "org/model", "--adapter", "org/adapter",
+                                   "--prompt", "1", "--max-new-tokens", "2", "--raw")
         self.assertEqual(status, 0, out)
-        self.assertIn("downloading model org/model", out)
+        self.assertIn("model org/model is complete", out)
+
+    def test_a_reward_of_the_form_of_a_name_is_a_model(self):
+        self.server.add("org/scorer", self.remote.files)
+        recipe = self.recipe(task="grpo", reward_funcs=["format", "org/scorer"], num_generations=2)
+        status, out = self.program("check", recipe)
+        self.assertEqual(status, 0, out)
+        self.assertIn(("GET", "/api/models/org/scorer/revision/main"), self.server.requests)
+        self.assertNotIn("not checked: cannot", out)
 
     def test_modelscope_is_asked_with_its_own_program(self):
         folder = self.dir / "ms/models/org--model/snapshots/master"

@@ -9,6 +9,8 @@
 
 #include "rendezvous/base/unique_fd.hpp"
 #include "runtime/hub/download_lock.hpp"
+#include "runtime/hub/program.hpp"
+#include "runtime/hub/running_download.hpp"
 #include "tests/runtime/hub/support.hpp"
 #include "tests/support/catch.hpp"
 
@@ -235,4 +237,29 @@ TEST_CASE("two processes that share a cache download one after another", "[hub]"
     options.limit = 10ms;
     CHECK_THAT(error_of(place.model, options), Contains("process 7 on elsewhere is downloading"));
   }
+}
+
+TEST_CASE("a line of progress has the bytes so far, the total and the speed", "[hub]") {
+  const Place place;
+  place.program(
+      "mkdir -p hub/models--o--n/trees hub/models--o--n/refs hub/models--o--n/blobs\n"
+      "printf " +
+      kCommit +
+      " > hub/models--o--n/refs/main\n"
+      "echo '{\"files\": {\"model.safetensors\": {\"size\": 4000000}, \"other.bin\": "
+      "{\"size\": 7000000}}}' > hub/models--o--n/trees/" +
+      kCommit +
+      ".json\nhead -c 2000000 /dev/zero > hub/models--o--n/blobs/x.0123abcd.incomplete\n"
+      "until test -e told; do sleep 0.05; done");
+  DownloadLimits limits;
+  limits.report = 1ms;
+  std::string line;
+  const auto end =
+      run_download(place.model, *find_program(place.model), limits, [&](const std::string& text) {
+        if (text.find(" of ") == text.npos) return;
+        line = text;
+        put(place.dir.root() / "told", "");
+      });
+  CHECK(end.why == DownloadEnd::Why::exited);
+  CHECK_THAT(line, Contains("downloading o/n: 2.0 MB of 4.0 MB, ") && Contains("MB/s, 0 min left"));
 }
