@@ -27,7 +27,8 @@ bool is_word(std::string_view text) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
            c == '_' || c == '.';
   };
-  return !text.empty() && text.front() != '.' && std::ranges::all_of(text, plain);
+  return !text.empty() && text.front() != '.' && text.front() != '-' &&
+         std::ranges::all_of(text, plain);
 }
 
 bool is_commit(const std::string& revision) {

@@ -133,7 +133,7 @@ void use_cached(train::TrainConfig& config, bool whole) {
   const auto use = [&](std::string& value, Part part, const std::string& revision) {
     const Repository repository{site, whole ? part : settings_of(part), value, revision};
     if (!hub::is_model_name(value)) return;
-    if (const auto folder = hub::cached_folder(repository); !folder.empty())
+    if (const auto folder = hub::complete_folder(repository); !folder.empty())
       part == Part::tokenizer ? void(value = folder) : use_folder(value, repository, folder);
   };
   use(config.model_name_or_path, Part::model, config.model_revision);
@@ -172,8 +172,8 @@ bool names_model(const train::TrainConfig& config) {
 
 std::string settings_folder(const train::TrainConfig& config) {
   if (!names_model(config)) return {};
-  return hub::cached_folder(
-      {site_of(config), Part::settings, config.model_name_or_path, config.model_revision});
+  return hub::complete_folder({site_of(config), Part::settings, config.model_name_or_path,
+                               config.model_revision, config.tokenizer_path.empty()});
 }
 
 void download_named(train::TrainConfig& config, const rendezvous::Contract& contract) {

@@ -19,7 +19,8 @@ bool is_named_dataset(const train::DataSource& source);
 
 // Whether the recipe's model is a name.
 bool names_model(const train::TrainConfig& config);
-// The folder in the cache with its configuration; empty: it is no name, or not in the cache.
+// The folder in the cache with its configuration and tokenizer; empty: the model is no name, or
+// they are not in the cache.
 std::string settings_folder(const train::TrainConfig& config);
 
 // Brings everything that the recipe names into the cache, before the ranks of a job do anything

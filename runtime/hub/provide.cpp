@@ -15,12 +15,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The folder with the needed part; empty: it is not complete.
-std::string complete_folder(const Repository& repository) {
-  const auto folder = cached_folder(repository);
-  return folder.empty() || !missing_file(repository, folder).empty() ? "" : folder;
-}
-
 HubError cannot(const Repository& repository, const std::string& why, bool passing = false) {
   return {fmt::format("cannot download {} {}: {}", noun(repository), repository.name, why),
           passing};
@@ -88,10 +82,17 @@ HubError lacks(const Repository& repository) {
                             missing));
 }
 
+// What a line of progress names.
+std::string described(const Repository& repository) {
+  if (repository.part == Part::settings)
+    return fmt::format("the configuration and the tokenizer of {}", repository.name);
+  return fmt::format("{} {}", noun(repository), repository.name);
+}
+
 // Runs the program until it succeeds, or fails in a way that will not pass.
 void download(const Repository& repository, const Program& program, const ProvideOptions& options,
               std::optional<Clock::time_point> deadline) {
-  options.say(fmt::format("downloading {} {} from {} to {}", noun(repository), repository.name,
+  options.say(fmt::format("downloading {} from {} to {}", described(repository),
                           endpoint(repository.site), repository_folder(repository)));
   DownloadLimits limits;
   limits.deadline = deadline;
@@ -111,6 +112,11 @@ void download(const Repository& repository, const Program& program, const Provid
 }
 
 }  // namespace
+
+std::string complete_folder(const Repository& repository) {
+  const auto folder = cached_folder(repository);
+  return folder.empty() || !missing_file(repository, folder).empty() ? "" : folder;
+}
 
 bool is_provided(const Repository& repository) {
   return !complete_folder(repository).empty() && !is_incomplete(lock_path(repository));
@@ -150,7 +156,8 @@ std::string provide(const Repository& repository, const ProvideOptions& options)
   const auto folder = complete_folder(repository);
   if (!folder.empty() || !cached_folder(repository).empty()) lock->complete();
   if (folder.empty()) throw lacks(repository);
-  options.say(fmt::format("{} {} is complete", noun(repository), repository.name));
+  if (repository.part != Part::settings)
+    options.say(fmt::format("{} is complete", described(repository)));
   return folder;
 }
 

@@ -23,7 +23,10 @@ struct ProvideOptions {
   std::function<void(const std::string&)> say = [](const std::string&) {};  // lines of progress
 };
 
-// Whether the needed part is in the cache, so that provide() has nothing to do.
+// The folder in the cache, if it has all needed files; empty: it has not.
+std::string complete_folder(const Repository& repository);
+
+// Whether that is so and no download was interrupted, so that provide() has nothing to do.
 bool is_provided(const Repository& repository);
 
 // The folder in the cache with the needed part of a repository. What is missing is downloaded with

@@ -75,6 +75,7 @@ class HubNames(trainer.TrainerTest):
         self.assertEqual(self.server.contents_sent(WEIGHTS), 1)
         self.assertEqual(self.server.contents_sent("train.jsonl"), 1)
         self.assertIn(f"downloading model org/model from {self.server.url} to {self.home}", run.out)
+        self.assertEqual(run.out.count("model org/model is complete"), 1)
         self.assertEqual(run.out.count("dataset org/rows is complete"), 1)
         before = len(self.server.requests)
         with mock.patch.dict(os.environ, PATH="/usr/bin:/bin"):
@@ -227,6 +228,16 @@ class HubNames(trainer.TrainerTest):
         status, out = self.program("check", self.recipe(learning_rate=-1), env=unreachable)
         self.assertEqual(status, 2, out)
         self.refused(2, "offline is set", offline=True)
+
+    def test_a_folder_without_a_configuration_was_read_by_check(self):
+        """A download that ends at its limit of time has left other files of the snapshot."""
+        del self.remote.files["config.json"]
+        status, out = self.program("check", self.recipe())
+        self.assertEqual(status, 0, out)
+        self.assertIn("not checked: cannot download model org/model: it has no config.json", out)
+        status, out = self.program("plan", self.recipe(), "--gpu-memory", "80GB")
+        self.assertEqual(status, 1, out)
+        self.assertIn("mgpu-train: cannot download model org/model: it has no config.json", out)
 
     def test_a_mistyped_path_is_not_looked_for_on_the_hub(self):
         (self.dir / "data").mkdir()

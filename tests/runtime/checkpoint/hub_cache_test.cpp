@@ -124,7 +124,7 @@ TEST_CASE("the configuration of a model needs no other file of it", "[hub]") {
 TEST_CASE("names and revisions outside the cache are rejected", "[hub]") {
   const Cache cache;
   const std::string name =
-      GENERATE("../no-such", "org/../x", "a/b/c", "a/.b", "", "a b", "org/n;ls");
+      GENERATE("../no-such", "org/../x", "a/b/c", "a/.b", "", "a b", "org/n;ls", "--token/x");
   CHECK_THROWS_WITH(resolve_model(name), Contains("neither a folder nor a Hub id"));
   const std::string revision = GENERATE("../main", "/main", "", "a/../../b", "x;ls", "a b");
   CHECK_THROWS_WITH(resolve_model("org/name", revision),
