@@ -131,7 +131,8 @@ void use_files(std::vector<train::DataSource>& sources, Site site) {
 void use_cached(train::TrainConfig& config, bool whole) {
   const auto site = site_of(config);
   const auto use = [&](std::string& value, Part part, const std::string& revision) {
-    const Repository repository{site, whole ? part : settings_of(part), value, revision};
+    // A tokenizer that is needed and missing is reported when it is opened.
+    const Repository repository{site, whole ? part : settings_of(part), value, revision, false};
     if (!hub::is_model_name(value)) return;
     if (const auto folder = hub::complete_folder(repository); !folder.empty())
       part == Part::tokenizer ? void(value = folder) : use_folder(value, repository, folder);

@@ -293,6 +293,11 @@ class HubNames(trainer.TrainerTest):
         self.assertEqual(status, 0, out)
         self.assertIn("download --model org/model --include config.json",
                       (self.dir / "arguments").read_text())
+        (folder / "tokenizer.json").rename(self.dir / "tokenizer.json")
+        status, out = self.run_alone(
+            {"MODELSCOPE_CACHE": str(self.dir / "ms"), "PATH": "/usr/bin:/bin"}, hub="modelscope",
+            dataset_name=str(self.data), tokenizer_path=str(self.dir))
+        self.assertEqual(status, 0, out)
         self.refused(2, "install modelscope: pip install modelscope", hub="modelscope",
                      env={"MODELSCOPE_CACHE": str(self.dir / "other"), "PATH": "/usr/bin:/bin"},
                      dataset_name=str(self.data))

@@ -116,6 +116,15 @@ TEST_CASE("a model is downloaded once", "[hub]") {
   CHECK(text_of(place.dir.root() / "cache") == (place.dir.root() / "hub").string() + "\n");
 }
 
+TEST_CASE("the older huggingface-cli is used where there is no hf", "[hub]") {
+  const Place place;
+  place.program(place.succeeds());
+  fs::rename(place.dir.root() / "bin/hf", place.dir.root() / "bin/huggingface-cli");
+  const ScopedVariable path("PATH", (place.dir.root() / "bin").string() + ":/bin");
+  CHECK(provide(place.model, quickly()) == place.snapshot);
+  CHECK(place.runs() == 1);
+}
+
 TEST_CASE("a download that was interrupted is continued although no needed file is missing",
           "[hub]") {
   const Place place;
