@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPartial = ".incomplete";
-constexpr std::size_t kOwnName = 8;  // hexadecimal digits, which each download chooses
+constexpr std::int64_t kBlock = 512;  // of st_blocks
+constexpr std::size_t kOwnName = 8;   // hexadecimal digits, which each download chooses
 
 // The name of the blob without what follows it in the name of a partial file, and whether only the
 // process that wrote the file can continue it (newer versions of hf).
@@ -49,9 +51,9 @@ std::int64_t bytes_in(const std::string& repository_folder) {
   std::error_code error;
   for (fs::recursive_directory_iterator at(repository_folder, error), end; !error && at != end;
        at.increment(error)) {
-    std::error_code gone;  // a partial file gets another name when it is complete
-    if (at->is_symlink(gone) || !at->is_regular_file(gone)) continue;
-    if (const auto size = at->file_size(gone); !gone) bytes += static_cast<std::int64_t>(size);
+    struct stat status{};  // a partial file gets another name when it is complete
+    if (::lstat(at->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    bytes += std::min<std::int64_t>(status.st_size, status.st_blocks * kBlock);
   }
   return bytes;
 }

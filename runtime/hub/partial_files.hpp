@@ -5,7 +5,8 @@
 
 namespace mgpu::hub {
 
-// The bytes of a repository's files in the cache, also of those that are being written.
+// The bytes of a repository's files in the cache, also of those that are being written. Space that
+// is reserved and not yet written does not count.
 std::int64_t bytes_in(const std::string& repository_folder);
 
 // Removes the files that interrupted downloads have left in a repository's folder and that no later

@@ -38,6 +38,14 @@ TEST_CASE("only partial files that nobody can continue are removed", "[hub]") {
   }
 }
 
+TEST_CASE("a file that begins with its final size has only the bytes that are written", "[hub]") {
+  const TempDir dir(TempDir::in_memory());
+  const auto file = dir.root() / "blobs/x.incomplete";
+  put(file, std::string(8192, 'x'));
+  fs::resize_file(file, 1 << 30);
+  CHECK(bytes_in(dir.root()) == 8192);
+}
+
 TEST_CASE("a repository that is not in the cache has no bytes", "[hub]") {
   CHECK(bytes_in("/nowhere/models--o--n") == 0);
   remove_partial_files("/nowhere/models--o--n", true);
