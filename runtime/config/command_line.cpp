@@ -293,6 +293,14 @@ Command plain(std::vector<std::string> words) {
   return Plain{};
 }
 
+Command parse_version(std::vector<std::string> words) {
+  VersionCommand version;
+  CLI::App app;
+  app.add_flag("--worker", version.worker);
+  parse_all(app, std::move(words));
+  return version;
+}
+
 using ParseWords = Command (*)(std::vector<std::string>);
 
 const std::map<std::string, ParseWords>& commands() {
@@ -307,7 +315,7 @@ const std::map<std::string, ParseWords>& commands() {
       {"score", parse_score},
       {"train-tokenizer", parse_train_tokenizer},
       {"keys", plain<KeysCommand>},
-      {"version", plain<VersionCommand>},
+      {"version", parse_version},
       {"help", plain<HelpCommand>},
   };
   return all;

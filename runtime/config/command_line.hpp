@@ -107,7 +107,9 @@ struct ScoreCommand {
 };
 
 struct KeysCommand {};  // prints the reference of all keys
-struct VersionCommand {};
+struct VersionCommand {
+  bool worker = false;  // of the worker, which loads LibTorch
+};
 struct HelpCommand {};
 
 using Command = std::variant<RunCommand, CheckCommand, PlanCommand, InitCommand, GenerateCommand,

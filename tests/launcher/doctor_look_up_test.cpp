@@ -110,7 +110,7 @@ TEST_CASE("mgpu-train is run for its version", "[doctor][fork]") {
   const auto facts = try_trainer(inherited(), 20s);
   CHECK(facts.path == dir.path("mgpu-train"));
   CHECK(facts.status == 0);
-  CHECK(facts.output == "mgpu-train 1.2.3 --version\n");
+  CHECK(facts.output == "mgpu-train 1.2.3 version --worker\n");
 }
 
 TEST_CASE("an mgpu-train that hangs is killed", "[doctor][fork]") {

@@ -114,6 +114,7 @@ TEST_CASE("the other commands parse their options", "[command]") {
   CHECK(std::holds_alternative<KeysCommand>(parsed({"keys", "--markdown"})));
   CHECK(std::holds_alternative<VersionCommand>(parsed({"--version"})));
   CHECK(std::holds_alternative<VersionCommand>(parsed({"version"})));
+  CHECK(std::get<VersionCommand>(parsed({"version", "--worker"})).worker);
   CHECK(std::holds_alternative<HelpCommand>(parsed({"plan", "--help"})));
 }
 
