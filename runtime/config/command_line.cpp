@@ -195,6 +195,14 @@ Command parse_init(std::vector<std::string> words) {
   return init;
 }
 
+Command parse_quickstart(std::vector<std::string> words) {
+  QuickstartCommand quickstart;
+  CLI::App app;
+  app.add_option("FOLDER", quickstart.folder);
+  parse_all(app, std::move(words));
+  return quickstart;
+}
+
 Command parse_generate(std::vector<std::string> words) {
   GenerateCommand generate;
   CLI::App app;
@@ -313,6 +321,7 @@ const std::map<std::string, ParseWords>& commands() {
       {"quantize", parse_quantize},
       {"tokenize", parse_tokenize},
       {"score", parse_score},
+      {"quickstart", parse_quickstart},
       {"train-tokenizer", parse_train_tokenizer},
       {"keys", plain<KeysCommand>},
       {"version", parse_version},

@@ -49,6 +49,24 @@ class FrontEnd(unittest.TestCase):
                 self.assertLess(used, MOST_CPU_SECONDS)
 
 
+    def test_the_quickstart_is_that_of_the_source_tree_without_its_folders(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def quickstart():
+                return subprocess.run([PROGRAM, "quickstart"], cwd=folder, env=environment(),
+                                      capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual(quickstart().returncode, 0)
+            written = [path for path in pathlib.Path(folder, "quickstart").rglob("*") if path.is_file()]
+            self.assertEqual(len(written), 8)
+            for path in written:
+                source = ROOT / "docs/examples" / path.relative_to(pathlib.Path(folder, "quickstart"))
+                self.assertEqual(path.read_text(), source.read_text().replace("docs/examples/", ""))
+            self.assertEqual([path.name for path in pathlib.Path(folder).iterdir()], ["quickstart"])
+            again = quickstart()
+            self.assertEqual((again.returncode, again.stderr),
+                             (1, "mgpu-train: quickstart already exists; give another name, such as "
+                              "mgpu-train quickstart quickstart-2\n"))
+
+
 @unittest.skipUnless(PROGRAM.exists(), "mgpu-train is not built")
 class InstalledFrontEnd(unittest.TestCase):
     """An environment as pip makes it, with a script as the worker."""
