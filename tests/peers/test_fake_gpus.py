@@ -114,7 +114,7 @@ class FakeGpus(trainer.TrainerTest):
             self.assertIn("compute capability 7.5) is not supported: this mgpu-train has kernels for ",
                           self.refusal(FAKE_CUDA_CAPABILITY="75"))
             return
-        run = self.train_on_fakes(1, ["FAKE_CUDA_CAPABILITY=75"])
+        run = self.train_on_fakes(1, ["FAKE_CUDA_CAPABILITY=75"], dtype="auto")
         self.assertEqual(run.status, 0, run.out + run.err)
         self.assertEqual(len(run.column("loss_scale")), 2)
 
