@@ -8,9 +8,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 architectures="75-real;80-real;86-real;89-real;90-real;100-real;120"
 usage="Usage: scripts/package.sh [--build FOLDER] [--dist FOLDER]
   --build FOLDER  take the programs of this build folder as they are; without it they are built in
-                  build-package, with kernels for compute capability 7.5 to 12.0 (on two cores about
-                  half an hour)
-  --dist FOLDER   where the files are written [dist]"
+                  build-package, with kernels for compute capability 7.5 to 12.0 (on two cores a
+                  quarter of an hour)
+  --dist FOLDER   where the files are written [dist]
+With MGPU_IMAGE=NAME it also builds the image of the Containerfile, with podman or docker."
 build="" dist=dist
 while [ $# -gt 0 ]; do
   case $1 in
@@ -35,5 +36,8 @@ if [ -z "$build" ]; then
 fi
 python3 scripts/release/build_release.py --build "$build" --dist "$dist"
 if [ -z "${MGPU_IMAGE:-}" ]; then exit 0; fi
-tool=$(command -v podman || command -v docker) || { echo "package: MGPU_IMAGE is set, but neither podman nor docker is there" >&2; exit 1; }
+tool=$(command -v podman || command -v docker) || {
+  echo "package: MGPU_IMAGE=$MGPU_IMAGE needs podman or docker, and neither is on PATH" >&2
+  exit 1
+}
 "$tool" build -f "$dist/Containerfile" -t "$MGPU_IMAGE" "$dist"

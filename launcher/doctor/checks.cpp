@@ -71,7 +71,7 @@ Finding trainer_finding(const DoctorFacts& facts) {
   if (trainer.path.empty())
     return {"mgpu-train", Verdict::warn,
             "not found beside mgpu-run or on PATH: recipes (.yaml) cannot run",
-            "build it, or set MGPU_TRAIN; scripts and programs run without it"};
+            "install or build it, or set MGPU_TRAIN; scripts and programs run without it"};
   if (trainer.timed_out)
     return {"mgpu-train", Verdict::fail, trainer.path + " version --worker did not exit in time",
             "its libraries may be on a file system that does not respond: run it by hand"};

@@ -121,7 +121,7 @@ def write_wheels(folder, build, version, worker, licenses, time):
     release = ".".join(worker.torch.split(".")[:2])
     tag = check_binary.platform_tag([train, worker.path])
     package = wheel.Package("mgpu-train", version, f"py3-none-{tag}", SUMMARIES["mgpu-train"],
-                            description("mgpu-train"), (f"torch=={release}.*",))
+                            description("mgpu-train"), (f"torch=={release}.*",), ">=3.10")
     files = [wheel.File(f"mgpu_train/{f.name}", f.content, f.executable) for f in worker.files]
     files.append(package.script("mgpu-train", stripped(train)))
     yield wheel.write(folder, package, files, licenses, time)
