@@ -3,14 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <system_error>
 
 #include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 
 namespace mgpu::recipes {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestVersionFile = 1 << 16;
 
@@ -51,12 +55,36 @@ NeededTorch read_needed_torch(const std::string& json) {
   return {.torch = text("torch"), .cuda = text("cuda")};
 }
 
+namespace {
+
+// Without them the loader would take the libraries that stand in for them, which are for a torch
+// without CUDA.
+std::string missing_library(const std::string& torch_folder, const std::string& cuda) {
+  if (cuda.empty()) return {};
+  const auto packages = fs::path(torch_folder).parent_path() / "nvidia";
+  for (const auto& name : {"libcudart.so." + major_of(cuda), std::string("libnccl.so.2")}) {
+    std::error_code missing;
+    bool found = false;
+    for (const auto& package : fs::directory_iterator(packages, missing)) {
+      std::error_code ignored;
+      found = found || fs::exists(package.path() / "lib" / name, ignored);
+    }
+    if (!found) return name;
+  }
+  return {};
+}
+
+}  // namespace
+
 std::optional<TorchPackage> read_torch_package(const std::string& folder) {
   const auto file = rendezvous::read_small_file(folder + "/version.py", kLongestVersionFile);
   if (!file.complete()) return std::nullopt;
-  return TorchPackage{.folder = folder,
-                      .version = quoted_in_line(file.text, "__version__"),
-                      .cuda = quoted_in_line(file.text, "cuda")};
+  TorchPackage package{.folder = folder,
+                       .version = quoted_in_line(file.text, "__version__"),
+                       .cuda = quoted_in_line(file.text, "cuda"),
+                       .missing = {}};
+  package.missing = missing_library(folder, package.cuda);
+  return package;
 }
 
 std::string torch_problem(const NeededTorch& needed, const std::optional<TorchPackage>& found,
@@ -81,6 +109,11 @@ std::string torch_problem(const NeededTorch& needed, const std::optional<TorchPa
         "this mgpu-train needs torch for CUDA {}, but {} has {} for CUDA {}; run {} "
         "--force-reinstall, or build mgpu-train from source for this torch",
         major_of(needed.cuda), found->folder, found->version, found->cuda, install);
+  if (!found->missing.empty())
+    return fmt::format(
+        "{} has no {} in the packages of NVIDIA beside it, which pip installs with torch; run {} "
+        "--force-reinstall, or build mgpu-train from source for this torch",
+        found->folder, found->missing, install);
   return {};
 }
 

@@ -17,12 +17,14 @@ struct TorchPackage {
   std::string folder;   // site-packages/torch
   std::string version;  // "2.11.0+cu130"
   std::string cuda;     // what it was built for; empty: CPUs only
+  std::string missing;  // a library of CUDA that pip installs with it and that is not there
 };
 
 // Reads the text of build.json. Throws std::runtime_error.
 NeededTorch read_needed_torch(const std::string& json);
 
-// The package in this folder, from its version.py; nullopt: there is none.
+// The package in this folder, from its version.py and the packages beside it; nullopt: there is
+// none.
 std::optional<TorchPackage> read_torch_package(const std::string& folder);
 
 // Why a worker cannot use a package, and what to do; empty: it can. `gpus` is whether GPUs are

@@ -15,7 +15,8 @@ namespace {
 const NeededTorch kNeeded{.torch = "2.11.0", .cuda = "13.0"};
 
 std::string problem(const char* version, const char* cuda, bool gpus = true) {
-  return torch_problem(kNeeded, TorchPackage{"/v/torch", version, cuda}, gpus, "/v/bin/python3");
+  return torch_problem(kNeeded, TorchPackage{"/v/torch", version, cuda, ""}, gpus,
+                       "/v/bin/python3");
 }
 
 }  // namespace
@@ -48,6 +49,12 @@ TEST_CASE("a torch without CUDA is refused where GPUs would be idle", "[torch]")
                  Contains("set CUDA_VISIBLE_DEVICES= to compute on CPUs"));
 }
 
+TEST_CASE("a torch without the packages of NVIDIA is refused", "[torch]") {
+  const TorchPackage package{"/c/torch", "2.11.0", "13.0", "libnccl.so.2"};
+  CHECK_THAT(torch_problem(kNeeded, package, true, "python3"),
+             Contains("/c/torch has no libnccl.so.2 in the packages of NVIDIA beside it"));
+}
+
 TEST_CASE("a torch package is described by its version.py", "[torch]") {
   tests::TempDir dir;
   CHECK_FALSE(read_torch_package(dir.path("torch")));
@@ -59,6 +66,13 @@ TEST_CASE("a torch package is described by its version.py", "[torch]") {
   REQUIRE(package);
   CHECK(package->version == "2.11.0+cu130");
   CHECK(package->cuda == "13.0");
+  CHECK(package->missing == "libcudart.so.13");
+  std::filesystem::create_directories(dir.path("nvidia/cu13/lib"));
+  std::ofstream(dir.path("nvidia/cu13/lib/libcudart.so.13")) << "";
+  CHECK(read_torch_package(dir.path("torch"))->missing == "libnccl.so.2");
+  std::filesystem::create_directories(dir.path("nvidia/nccl/lib"));
+  std::ofstream(dir.path("nvidia/nccl/lib/libnccl.so.2")) << "";
+  CHECK(read_torch_package(dir.path("torch"))->missing.empty());
   write("__version__ = '2.11.0+cpu'\ncuda: Optional[str] = None\n");
   package = read_torch_package(dir.path("torch"));
   REQUIRE(package);
