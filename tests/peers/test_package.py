@@ -153,6 +153,12 @@ class Package(unittest.TestCase):
         done = run(prefix / "bin/mgpu-train", "version", "--worker")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    @unittest.skipUnless(run("gcc", "-dumpversion").stdout.startswith("12"),
+                         "releases are built with gcc 12")
+    def test_both_wheels_are_for_glibc_2_34_and_the_libraries_of_gcc_11(self):
+        self.assertEqual([path.name.split("-")[-1] for path in self.wheels],
+                         ["manylinux_2_34_x86_64.whl"] * 2)
+
     def test_a_release_lists_the_checksum_of_every_file(self):
         done = run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=self.dist)
         self.assertEqual(done.returncode, 0, done.stdout)
