@@ -192,7 +192,8 @@ void Learner::abandon_step() {
   shards_.take_waited_seconds();
   waited_at_end_ = 0;
   shard_comm_.mark();
-  lack_.reset();  // the step is taken again
+  lack_.reset();         // the step is taken again
+  confirmed_steps_ = 0;  // as in a new process; the connections are new as well
 }
 
 std::optional<LossScaleState> Learner::loss_scale_state() const {
@@ -224,7 +225,7 @@ void Learner::finish_step(StepRecord& record, double learning_rate) {
   {
     const profiling::Range range("optimizer");
     auto skip = at::isfinite(norm).logical_not().to(at::kFloat);
-    if (options_.confirms_sums) skip = at::maximum(skip, record.incomplete());
+    if (options_.confirms_sums) skip = at::maximum(skip, record.confirm(comm_, confirmed_steps_++));
     optimizer_->step(learning_rate, scaler_ ? clip.mul(unscale) : clip, skip);
   }
   shards_.gather_updated();

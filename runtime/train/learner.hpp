@@ -144,7 +144,8 @@ class Learner {
   model::Transformer transformer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<LossScaler> scaler_;
-  std::optional<Lack> lack_;  // since the last divide_micro_batches()
+  std::optional<Lack> lack_;          // since the last divide_micro_batches()
+  std::int64_t confirmed_steps_ = 0;  // with the current connections
   double waited_seconds_ = 0;
   double waited_at_end_ = 0;  // stall seconds since the last record was filled
 };

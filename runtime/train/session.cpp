@@ -208,7 +208,7 @@ void Session::decide_memory_options() {
   PlanRequest request{.model = source_->config,
                       .config = config_,
                       .ranks = comm_->world(),
-                      .wants_copies = peers_ && config_.task == Task::sft && !device_.is_cuda()};
+                      .wants_copies = peers_ && config_.task == Task::sft};
   if (planned_length_ > 0) request.config.max_length = planned_length_;
   if (device_.is_cuda()) {
     const auto own =

@@ -3,12 +3,20 @@
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <limits>
 
+#include "rendezvous/base/seeds.hpp"
+
 namespace mgpu::train {
+namespace {
+
+constexpr int kMarkShift = 24;  // sums of marks fit into 64 bits
+
+}  // namespace
 
 struct StepRecord::Arrival {
   at::cuda::CUDAEvent event;
@@ -47,8 +55,20 @@ void StepRecord::reduce(comm::Comm& comm) {
   comm.all_reduce(values_, "all-reduce of losses and norms").wait();
 }
 
-at::Tensor StepRecord::incomplete() const {
-  return values_.narrow(0, kRankSeconds + world_, world_).le(0).any().to(at::kFloat);
+at::Tensor StepRecord::confirm(comm::Comm& comm, std::int64_t number) {
+  const auto mark = [number](int rank) {
+    return static_cast<std::int64_t>(rendezvous::mix_seed(static_cast<std::uint64_t>(number),
+                                                          {static_cast<std::uint64_t>(rank)}) >>
+                                     kMarkShift);
+  };
+  std::int64_t expected = 0;
+  for (int rank = 0; rank < world_; ++rank) expected += mark(rank);
+  const auto sum =
+      at::full({1}, mark(comm.rank()), at::TensorOptions(values_.device()).dtype(at::kLong));
+  comm.all_reduce(sum, "all-reduce of a step's marks").wait();
+  const auto unconfirmed = sum.ne(expected);
+  values_.narrow(0, kUnconfirmed, 1).copy_(unconfirmed);
+  return unconfirmed.to(at::kFloat).select(0, 0);
 }
 
 void StepRecord::copy_to_host() {
@@ -81,6 +101,7 @@ StepOutcome StepRecord::outcome(std::int64_t step) const {
   for (int rank = 0; rank < world_; ++rank)
     if (v[kRankSeconds + 2 * world_ + rank] > 0) out.out_of_memory.push_back(rank);
   out.indivisible = v[kIndivisible] > 0;
+  out.confirmed = v[kUnconfirmed] == 0;
   out.loss_scale = loss_scale_;
   return out;
 }

@@ -23,8 +23,8 @@ struct StepOutcome {
   bool save_requested = false, stop_requested = false;  // requested on any rank
   double comm_seconds = 0;                // spent waiting for other ranks, summed over ranks
   std::vector<double> rank_seconds;       // each rank's own time, without waiting
-  std::vector<std::int64_t> rank_memory;  // peak bytes on each rank's device so far; 0: the sums
-                                          // are incomplete
+  std::vector<std::int64_t> rank_memory;  // peak bytes on each rank's device so far
+  bool confirmed = true;  // false: a lost rank has interrupted the sums; all numbers are of no use
   std::optional<LossScaleStep> loss_scale;
   // Ranks on which a micro-batch did not fit into memory. If there are any, the step is skipped and
   // must be repeated; its other numbers have no meaning.
@@ -45,6 +45,7 @@ class StepRecord {
     kStop,
     kCommSeconds,
     kIndivisible,
+    kUnconfirmed,
     kRankSeconds
   };
 
@@ -60,9 +61,12 @@ class StepRecord {
   // Sums the numbers over the ranks. values() holds the sums afterwards.
   void reduce(comm::Comm& comm);
   const at::Tensor& values() const { return values_; }
-  // 1 if a number of some rank is missing from the sums, because a lost rank has interrupted them;
-  // else 0. A scalar on the device. Needs add_memory(), whose number is never 0.
-  at::Tensor incomplete() const;
+  // Call after reduce(), with another number in every step of a communicator. Sums marks that only
+  // this step has: their sum is right only if all ranks have completed their parts of all sums
+  // before. A sum that a lost rank has interrupted can look complete, because NCCL leaves in it
+  // what an earlier one has received. Returns 1 if the sums are not confirmed, else 0: a scalar on
+  // the device.
+  at::Tensor confirm(comm::Comm& comm, std::int64_t number);
 
   // The same on every rank.
   void set_loss_scale(const LossScaleStep& step) { loss_scale_ = step; }

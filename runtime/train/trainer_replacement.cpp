@@ -27,8 +27,6 @@ std::string Trainer::replacement_obstacle() const {
         "zero_stage is {}, and only with zero_stage: 0 every rank has all of the "
         "training's state",
         config_.zero_stage);
-  // NCCL leaves what it received earlier in a sum that is interrupted, which can look complete.
-  if (device_.is_cuda()) return "the ranks compute on GPUs, where this is not reliable yet";
   if (learner_->loss_scale_state()) return "dtype: fp16 is not supported";
   if (config_.batch_sharding == Sharding::adaptive)
     return "batch_sharding: adaptive is not supported";

@@ -5,8 +5,7 @@ has torch:
     cd tests/gpu; python -B goodput_bench.py [--model 7B] [--task lora] [--ranks 2] [--seconds 300]
 
 `--ways` lists the runs, in order: `none` without faults, `restart` with a restart of all ranks after
-each kill, `replace` with mgpu-run --replace-ranks, with which all
-ranks on GPUs restart nevertheless. The other options are those of restart_bench.py.
+each kill, `replace` with mgpu-run --replace-ranks. The other options are those of restart_bench.py.
 """
 
 import os
@@ -57,7 +56,7 @@ def main():
     parser.add_argument("--healthy-seconds", type=float, default=300,
                         help="at most this for the run without faults [300]")
     parser.add_argument("--every", type=float, default=60, help="seconds between two kills [60]")
-    parser.add_argument("--ways", default="none,restart")
+    parser.add_argument("--ways", default="none,restart,replace")
     args = parser.parse_args()
     random.seed(1)
     healthy = None

@@ -239,7 +239,7 @@ def arguments():
                         help="another key of mgpu-train's recipe, with a value in JSON")
     parser.add_argument("--folder", help="where models and checkpoints are written")
     parser.add_argument("--replace", action="store_true",
-                        help="mgpu-run --replace-ranks; on GPUs all ranks restart nevertheless")
+                        help="mgpu-run --replace-ranks: the other ranks go on")
     return parser
 
 

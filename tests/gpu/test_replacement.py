@@ -1,7 +1,4 @@
-"""These cases fail as long as mgpu-train restarts all ranks on GPUs (Trainer::replacement_obstacle). They
-are the test for a version that replaces one rank there.
-
-Kills a rank of a job on GPUs with --replace-ranks, prints how long it takes until the next step, and
+"""Kills a rank of a job on GPUs with --replace-ranks, prints how long it takes until the next step, and
 compares losses and weights with those of an undisturbed run. Run by hand, with a Python that has torch:
 
     cd tests/gpu; python -B -m unittest -v test_replacement
