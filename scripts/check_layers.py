@@ -142,7 +142,9 @@ SYSTEM_FOLDERS = ["sys", "linux", "netinet", "net", "arpa", "asm", "asm-generic"
 STARTS_PROCESSES = re.compile(
     r"(?<![.>])\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
     r"|execl|execle|execlp|posix_spawnp?|popen|system)\b\s*[(,)]")
-PROCESS_STARTERS = ["rendezvous/processes/spawn.cpp", "runtime/rewards/sandbox/enter.cpp"]
+PROCESS_STARTERS = ["rendezvous/processes/spawn.cpp", "runtime/rewards/sandbox/enter.cpp",
+                    # The front end of mgpu-train becomes its worker.
+                    "runtime/commands/start_worker.cpp"]
 
 SOURCE_ENDINGS = (".cpp", ".hpp", ".h", ".cu", ".cuh")
 TEXT_ENDINGS = SOURCE_ENDINGS + (".py", ".sh", ".cmake", "CMakeLists.txt")

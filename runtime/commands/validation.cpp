@@ -13,8 +13,7 @@
 #include "runtime/grpo/loss_settings.hpp"
 #include "runtime/rewards/catalog.hpp"
 #include "runtime/rl/recipe.hpp"
-#include "runtime/rl/reward_model.hpp"
-#include "runtime/train/device.hpp"
+#include "runtime/rl/reward_model_files.hpp"
 
 namespace mgpu::recipes {
 namespace {
@@ -69,7 +68,6 @@ void validate_grpo(const train::TrainConfig& config, Errors& errors) {
 void validate(const train::TrainConfig& config, std::int64_t ranks) {
   Errors errors;
   errors.collect([&] { train::check_ranks(config, ranks); });
-  errors.collect([&] { train::compute_dtype(config.dtype, at::kCPU); });
   for (const auto* sources : {&config.dataset_name, &config.eval_dataset})
     for (const auto& source : *sources)
       errors.collect([&] { data::refuse_other_formats(source.path); });
