@@ -71,6 +71,9 @@ ARROWS = [
                           "runtime/model/presets.hpp", "runtime/optim/state_tensors.hpp",
                           "runtime/parallel/bucket_size.hpp",
                           "rendezvous/base/*", "rendezvous/yaml/*"]),
+    # Starts the programs of hubs. The list of a dataset's files is YAML.
+    ("runtime/hub/*", ["runtime/hub/*", "runtime/checkpoint/*", "rendezvous/base/*",
+                       "rendezvous/processes/*", "rendezvous/yaml/yaml.hpp"]),
     ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*", "rendezvous/http/*",
                         "rendezvous/tls/context.hpp", "rendezvous/resolver.hpp"]),
     # The workers of a vLLM server read the NCCL id from a store of c10d's protocol: it is served by

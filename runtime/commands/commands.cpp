@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
@@ -11,6 +12,7 @@
 
 #include "rendezvous/contract.hpp"
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/commands/hub_names.hpp"
 #include "runtime/commands/validation.hpp"
 #include "runtime/commands/visible_gpus.hpp"
 #include "runtime/config/check.hpp"
@@ -34,6 +36,9 @@ train::TrainConfig read(const train::RecipeArguments& recipe) {
   return train::read_recipe(recipe.path,
                             {.set = recipe.set, .allow_unknown = recipe.allow_unknown});
 }
+
+// For the configurations and tokenizers of models that are not in the cache.
+constexpr std::chrono::seconds kDownloadTime{10};
 
 constexpr std::int64_t kPromptTokens = 512;  // of a prompt, if max_prompt_length is not set
 
@@ -122,10 +127,14 @@ int suggest_recipe(const train::PlanCommand& command, const VisibleGpus& gpus) {
 }  // namespace
 
 int check(const train::CheckCommand& command) {
-  const auto config = read(command.recipe);
+  auto config = read(command.recipe);
   const auto ranks = command.ranks ? command.ranks : ranks_from_environment();
   const auto intended = ranks.value_or(train::intended_ranks(config));
-  validate(config, intended);
+  auto local = config;
+  const auto missing = download_settings(local, kDownloadTime);
+  validate(local, intended);
+  if (const auto folder = settings_folder(config); !folder.empty()) check_model(local, folder);
+  for (const auto& line : missing) config.notes.push_back("not checked: " + line);
   const auto text = train::check_text(config, command.recipe.path, intended);
   const char* rank = getenv(rendezvous::variable::kRank);
   if (rank == nullptr || std::string_view(rank) == "0") print(text);
@@ -137,6 +146,10 @@ int plan(const train::PlanCommand& command) {
   if (command.recipe.path.empty()) return suggest_recipe(command, gpus);
   train::PlanRequest request;
   request.config = read(command.recipe);
+  const auto missing = download_settings(request.config, kDownloadTime);
+  if (command.model_size.empty() && !missing.empty() && names_model(request.config) &&
+      settings_folder(request.config).empty())
+    throw std::runtime_error(missing.front());
   request.model = command.model_size.empty() ? train::open_model_config(request.config)
                                              : train::known_model(command.model_size).config;
   request.gpu_bytes = gpus.memory;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/commands/hub_names.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
@@ -14,6 +15,8 @@
 #include "runtime/rewards/catalog.hpp"
 #include "runtime/rl/recipe.hpp"
 #include "runtime/rl/reward_model_files.hpp"
+#include "runtime/text/tokenizer.hpp"
+#include "runtime/train/model_source.hpp"
 
 namespace mgpu::recipes {
 namespace {
@@ -70,9 +73,18 @@ void validate(const train::TrainConfig& config, std::int64_t ranks) {
   errors.collect([&] { train::check_ranks(config, ranks); });
   for (const auto* sources : {&config.dataset_name, &config.eval_dataset})
     for (const auto& source : *sources)
-      errors.collect([&] { data::refuse_other_formats(source.path); });
+      if (!is_named_dataset(source))
+        errors.collect([&] { data::refuse_other_formats(source.path); });
   if (config.task == train::Task::grpo) validate_grpo(config, errors);
   std::move(errors).throw_if_any();
+}
+
+void check_model(train::TrainConfig config, const std::string& folder) {
+  config.model_name_or_path = folder;
+  const auto model = train::open_model_config(config);
+  train::check_window(model, config.max_length);
+  train::lora_shape(config, model);
+  if (config.tokenizer_path.empty()) text::Tokenizer::load(folder);
 }
 
 }  // namespace mgpu::recipes

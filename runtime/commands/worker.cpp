@@ -7,6 +7,7 @@
 #include "rendezvous/contract.hpp"
 #include "runtime/commands/commands.hpp"
 #include "runtime/commands/grpo.hpp"
+#include "runtime/commands/hub_names.hpp"
 #include "runtime/commands/report_errors.hpp"
 #include "runtime/commands/sft.hpp"
 #include "runtime/commands/validation.hpp"
@@ -35,7 +36,7 @@ void require_launcher(const train::RunCommand& command) {
 }
 
 int run(const train::RunCommand& command) {
-  const auto config = train::read_recipe(
+  auto config = train::read_recipe(
       command.recipe.path,
       {.set = command.recipe.set, .allow_unknown = command.recipe.allow_unknown});
   rendezvous::Contract contract;
@@ -50,14 +51,16 @@ int run(const train::RunCommand& command) {
     for (const auto& note : config.notes) fmt::print("note: {}\n", note);
     std::fflush(stdout);
   }
+  recipes::download_named(config, contract);
   if (config.task == train::Task::grpo) return recipes::grpo(config, contract);
   return recipes::sft(config, contract);
 }
 
 int tokenize(const train::TokenizeCommand& command) {
-  const auto config = train::read_recipe(
+  auto config = train::read_recipe(
       command.recipe.path,
       {.set = command.recipe.set, .allow_unknown = command.recipe.allow_unknown});
+  recipes::download_named(config, {});
   return recipes::tokenize(config);
 }
 

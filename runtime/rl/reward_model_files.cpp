@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/contained_file.hpp"
 #include "runtime/checkpoint/hub_cache.hpp"
+#include "runtime/hub/repository.hpp"
 #include "runtime/model/read_config.hpp"
 #include "runtime/rewards/catalog.hpp"
 
@@ -48,7 +49,7 @@ bool is_reward_model(const std::string& entry, const rewards::Settings& settings
   if (std::find(names.begin(), names.end(), entry) != names.end()) return false;
   std::error_code ignored;  // a cmd: entry may be longer than a path can be
   if (settings.reward_rules.contains(entry)) return false;
-  return fs::exists(fs::path(entry) / "config.json", ignored) ||
+  return fs::exists(fs::path(entry) / "config.json", ignored) || hub::is_model_name(entry) ||
          (is_hub_name(entry) && is_in_hub_cache(entry));
 }
 
