@@ -30,6 +30,27 @@ def version_of(text):
     return tuple(int(part) for part in text.split("."))
 
 
+# The glibc of the first distributions whose libstdc++ and libgcc_s have a version of a symbol, as in
+# the policies of manylinux.
+COMPILER_LIBRARIES = {
+    "GLIBCXX": [("3.4.29", "2.34"), ("3.4.30", "2.35"), ("3.4.31", "2.38"), ("3.4.32", "2.39")],
+    "GCC": [("11.0.0", "2.34"), ("12.0.0", "2.35"), ("13.0.0", "2.38"), ("14.0.0", "2.39")],
+}
+
+
+def platform_tag(paths):
+    """The tag of a wheel with these programs: of the oldest glibc on which all of them start."""
+    newest = (2, 17)
+    for path in paths:
+        for library, version in set(re.findall(r"@+([A-Z]+)_([0-9.]+)\b", read_elf(path, "--dyn-syms"))):
+            if library == "GLIBC":
+                newest = max(newest, version_of(version))
+            for known, glibc in COMPILER_LIBRARIES.get(library, []):
+                if version_of(version) >= version_of(known):
+                    newest = max(newest, version_of(glibc))
+    return f"manylinux_{newest[0]}_{newest[1]}_x86_64"
+
+
 def dynamic_findings(path):
     dynamic = read_elf(path, "-d")
     for library in re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic):

@@ -71,6 +71,9 @@ ARROWS = [
                           "runtime/model/presets.hpp", "runtime/optim/state_tensors.hpp",
                           "runtime/parallel/bucket_size.hpp",
                           "rendezvous/base/*", "rendezvous/yaml/*"]),
+    # Starts the programs of hubs. The list of a dataset's files is YAML.
+    ("runtime/hub/*", ["runtime/hub/*", "runtime/checkpoint/*", "rendezvous/base/*",
+                       "rendezvous/processes/*", "rendezvous/yaml/yaml.hpp"]),
     ("runtime/http/*", ["runtime/http/*", "rendezvous/base/*", "rendezvous/http/*",
                         "rendezvous/tls/context.hpp", "rendezvous/resolver.hpp"]),
     # The workers of a vLLM server read the NCCL id from a store of c10d's protocol: it is served by
@@ -142,7 +145,9 @@ SYSTEM_FOLDERS = ["sys", "linux", "netinet", "net", "arpa", "asm", "asm-generic"
 STARTS_PROCESSES = re.compile(
     r"(?<![.>])\b(v?fork|_Fork|clone3?|SYS_clone3?|SYS_v?fork|execv|execve|execvp|execvpe|fexecve|execveat"
     r"|execl|execle|execlp|posix_spawnp?|popen|system)\b\s*[(,)]")
-PROCESS_STARTERS = ["rendezvous/processes/spawn.cpp", "runtime/rewards/sandbox/enter.cpp"]
+PROCESS_STARTERS = ["rendezvous/processes/spawn.cpp", "runtime/rewards/sandbox/enter.cpp",
+                    # The front end of mgpu-train becomes its worker.
+                    "runtime/commands/start_worker.cpp"]
 
 SOURCE_ENDINGS = (".cpp", ".hpp", ".h", ".cu", ".cuh")
 TEXT_ENDINGS = SOURCE_ENDINGS + (".py", ".sh", ".cmake", "CMakeLists.txt")

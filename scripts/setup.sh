@@ -7,7 +7,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 usage="Usage: scripts/setup.sh [--tests] [--torch] [--cuda]
   --tests  also what scripts/test.sh needs: clang 19 with its tools, iproute2, nftables,
            procps, munge, Slurm, OpenSSH, etcd, openssl
-  --torch  also the pinned torch, in .deps/venv, unless LIBTORCH_ROOT or python3 has it
+  --torch  also the pinned torch, in .deps/venv, unless LIBTORCH_ROOT or python3 has it; on a
+           machine with a GPU also --cuda
   --torch=VERSION
            another version instead, in .deps/torch-VERSION
   --cuda   also nvcc from PyPI's wheels, in .deps/venv, unless nvcc 13.0 is on PATH
@@ -123,6 +124,8 @@ cuda_compiler() {
   return 1
 }
 
+gpu_is_there() { nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
+
 say_cuda_compiler() {
   local nvcc
   if nvcc=$(cuda_compiler); then
@@ -153,6 +156,8 @@ else
 fi
 if [ "$torch" = 1 ]; then install_torch; fi
 if [ "$torch" = 1 ] && [ "$tests" = 1 ]; then install_peers; fi
+# Without our kernels GPUs are slower. The wheels have a compiler for the pinned torch only.
+if [ "$torch" = 1 ] && [ "$version" = "$pinned" ] && gpu_is_there; then cuda=1; fi
 if [ "$cuda" = 1 ] && ! cuda_compiler >/dev/null; then
   say "installing nvcc 13.0 from PyPI into .deps/venv"
   install_wheels requirements-cuda.txt

@@ -71,16 +71,16 @@ Finding trainer_finding(const DoctorFacts& facts) {
   if (trainer.path.empty())
     return {"mgpu-train", Verdict::warn,
             "not found beside mgpu-run or on PATH: recipes (.yaml) cannot run",
-            "build it, or set MGPU_TRAIN; scripts and programs run without it"};
+            "install or build it, or set MGPU_TRAIN; scripts and programs run without it"};
   if (trainer.timed_out)
-    return {"mgpu-train", Verdict::fail, trainer.path + " --version did not exit in time",
+    return {"mgpu-train", Verdict::fail, trainer.path + " version --worker did not exit in time",
             "its libraries may be on a file system that does not respond: run it by hand"};
   const std::string last_output(
       last_line(trainer.output.substr(0, trainer.output.find_last_not_of(" \t\r\n") + 1)));
   if (trainer.status != 0)
     return {"mgpu-train", Verdict::fail,
-            fmt::format("{} --version exited with status {}{}{}", trainer.path, trainer.status,
-                        last_output.empty() ? "" : ": ", last_output),
+            fmt::format("{} version --worker exited with status {}{}{}", trainer.path,
+                        trainer.status, last_output.empty() ? "" : ": ", last_output),
             last_output.find("shared libraries") != last_output.npos
                 ? "a library that it was built with has moved: rebuild it"
                 : "run it by hand, or rebuild it"};

@@ -176,7 +176,7 @@ std::vector<Finding> examine_gpus(const DoctorFacts& facts) {
       findings.push_back(
           {fmt::format("gpu {} capability", entry.gpu.index), Verdict::warn,
            fmt::format("compute capability {} does not support bf16", entry.capability),
-           "train with dtype: fp16 or fp32"});
+           "leave dtype out: auto computes in fp16 there"});
   }
   if (visible_count(devices) > 1 && !devices.links.empty())
     findings.push_back(links_finding(devices));

@@ -21,6 +21,7 @@
 #include "launcher/plan/target.hpp"
 #include "launcher/ranks/run_briefly.hpp"
 #include "rendezvous/base/exit_status.hpp"
+#include "rendezvous/base/worker_program.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {
@@ -142,7 +143,7 @@ ProgramFacts try_trainer(const Inherited& inherited, Milliseconds limit) {
     facts.path = trainer_program();
     if (facts.path.empty()) return facts;
     facts.path = absolute(facts.path);
-    auto run = run_briefly({facts.path, "--version"}, inherited, limit);
+    auto run = run_briefly({facts.path, "version", "--worker"}, inherited, limit);
     facts.timed_out = run.timed_out;
     facts.status = run.status;
     facts.output = std::move(run.output);
@@ -157,8 +158,12 @@ ProgramFacts try_trainer(const Inherited& inherited, Milliseconds limit) {
 
 TorchFacts find_torch(const std::string& trainer, const Inherited& inherited, Milliseconds limit) {
   if (!trainer.empty()) {
-    auto folders = runpath_of(trainer);
-    const auto beside = fs::path(trainer).parent_path().string();
+    std::error_code missing;
+    const auto real = fs::canonical(trainer, missing);
+    auto worker = rendezvous::worker_program(real.parent_path(), version_number());
+    if (missing || worker.empty()) worker = trainer;
+    auto folders = runpath_of(worker);
+    const auto beside = fs::path(worker).parent_path().string();
     for (const char* below : {"", "/lib", "/../lib", "/libtorch/lib"})
       folders.push_back(beside + below);
     if (auto torch = read_torch(folders, folders); !torch.folder.empty()) {

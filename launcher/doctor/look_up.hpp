@@ -9,7 +9,7 @@ namespace mgpu::launcher {
 
 // Collects all facts for the doctor. Everything that might hang (a driver, a file system that does
 // not respond, a program) has a limit of ten seconds and is then marked as timed out. Changes
-// nothing; starts mgpu-train --version and, if LibTorch is not found otherwise, python3.
+// nothing; starts `mgpu-train version --worker` and, if LibTorch is not found otherwise, python3.
 DoctorFacts look_up_doctor_facts(const Options& options, const Inherited& inherited,
                                  const Roots& roots = {});
 

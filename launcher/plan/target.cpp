@@ -106,7 +106,7 @@ CommandLine yaml_line(const Options& options) {
   if (trainer.empty())
     throw UsageError(
         fmt::format("cannot run {}: mgpu-train is neither beside mgpu-run nor on PATH; "
-                    "build it, or set MGPU_TRAIN",
+                    "install or build it, or set MGPU_TRAIN",
                     shown_path(options.target)));
   CommandLine line{{std::move(trainer), options.target}, false};
   for (const auto& pair : options.set) {

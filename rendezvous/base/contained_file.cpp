@@ -27,10 +27,14 @@ bool is_inside(const fs::path& path, const fs::path& folder) {
          folder.end();
 }
 
-// Where links of this folder may point to in addition to the folder itself; empty: nowhere.
-fs::path blobs_of(const fs::path& folder) {
+// Whether links of a snapshot in the Hub's cache may lead there: to the blobs of the same
+// repository, or to those that repositories of this cache share.
+bool is_blob_of(const fs::path& folder, const fs::path& target) {
   const fs::path snapshots = folder.parent_path();
-  return snapshots.filename() == "snapshots" ? snapshots.parent_path() / "blobs" : fs::path();
+  if (snapshots.filename() != "snapshots") return false;
+  const fs::path repository = snapshots.parent_path();
+  return is_inside(target, repository / "blobs") ||
+         is_inside(target, repository.parent_path() / "blobs");
 }
 
 }  // namespace
@@ -46,8 +50,7 @@ std::string read_contained_file(const std::string& folder, const std::string& na
   const fs::path home = fs::canonical(folder, error);
   const fs::path target = error ? fs::path() : fs::canonical(path, error);
   if (error) throw fail(error.message());
-  const fs::path blobs = blobs_of(home);
-  if (!is_inside(target, home) && (blobs.empty() || !is_inside(target, blobs)))
+  if (!is_inside(target, home) && !is_blob_of(home, target))
     throw fail(fmt::format("it is a link to {}, outside the folder; replace it with a copy",
                            shown(target.string(), kShownPath)));
   // Non-blocking: opening a pipe would wait for its writer.

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <stdexcept>
 
@@ -26,14 +27,8 @@ bool is_word(std::string_view text) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
            c == '_' || c == '.';
   };
-  return !text.empty() && text.front() != '.' && std::ranges::all_of(text, plain);
-}
-
-// "org/name" or "name", as the Hub allows.
-bool is_hub_id(const std::string& name) {
-  const auto slash = name.find('/');
-  if (slash == name.npos) return is_word(name);
-  return is_word(name.substr(0, slash)) && is_word(name.substr(slash + 1));
+  return !text.empty() && text.front() != '.' && text.front() != '-' &&
+         std::ranges::all_of(text, plain);
 }
 
 bool is_commit(const std::string& revision) {
@@ -49,6 +44,28 @@ bool is_reference(const std::string& revision) {
 
 std::string download(const std::string& name, const std::string& revision) {
   return fmt::format("hf download {} --revision {}", name, revision);
+}
+
+// A path as huggingface_hub reads it: with ~ and $NAME.
+std::string expanded(std::string path) {
+  if (path == "~" || path.starts_with("~/")) path.replace(0, 1, variable("HOME"));
+  for (auto at = path.find('$'); at != path.npos; at = path.find('$', at)) {
+    const bool braces = path.compare(at + 1, 1, "{") == 0;
+    const auto begin = at + (braces ? 2 : 1);
+    auto end = begin;
+    while (end < path.size() &&
+           (std::isalnum(static_cast<unsigned char>(path[end])) != 0 || path[end] == '_'))
+      ++end;
+    const auto name = path.substr(begin, end - begin);
+    if (name.empty() || (braces && path.compare(end, 1, "}") != 0) || !::getenv(name.c_str())) {
+      ++at;  // as it is
+      continue;
+    }
+    const auto value = variable(name.c_str());
+    path.replace(at, end + (braces ? 1 : 0) - at, value);
+    at += value.size();
+  }
+  return path;
 }
 
 // The first file that is missing from the snapshot; "" if it is complete.
@@ -73,32 +90,70 @@ std::string missing_file(const fs::path& snapshot) {
   return "";
 }
 
-std::string commit_of(const fs::path& repository, const std::string& name,
-                      const std::string& revision) {
+// The commit of a revision; "" if the cache does not know the revision.
+std::string known_commit(const fs::path& repository, const std::string& revision) {
   if (is_commit(revision)) return revision;
   const fs::path reference = repository / "refs" / revision;
   std::error_code ignored;
-  if (!fs::is_regular_file(reference, ignored))
+  if (!fs::is_regular_file(reference, ignored)) return {};
+  std::string commit = read_file(reference.string(), 1000);
+  commit.erase(commit.find_last_not_of(" \n\r\t") + 1);
+  return commit;
+}
+
+std::string commit_of(const fs::path& repository, const std::string& name,
+                      const std::string& revision) {
+  const auto commit = known_commit(repository, revision);
+  if (commit.empty() && !fs::exists(repository / "refs" / revision))
     throw std::runtime_error(
         fmt::format("revision {} of {} is not in the cache {}; download it: {}", revision, name,
                     hub_cache(), download(name, revision)));
-  std::string commit = read_file(reference.string(), 1000);
-  commit.erase(commit.find_last_not_of(" \n\r\t") + 1);
   if (!is_commit(commit))
     throw std::runtime_error(fmt::format("{} contains no commit id; download the model again: {}",
-                                         reference.string(), download(name, revision)));
+                                         (repository / "refs" / revision).string(),
+                                         download(name, revision)));
   return commit;
+}
+
+void require_reference(const std::string& name, const std::string& revision) {
+  if (!is_reference(revision))
+    throw std::runtime_error(fmt::format("'{}' is not a valid revision of {}", revision, name));
 }
 
 }  // namespace
 
 std::string hub_cache() {
   for (const char* whole : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
-    if (const std::string path = variable(whole); !path.empty()) return path;
-  if (const std::string home = variable("HF_HOME"); !home.empty()) return home + "/hub";
+    if (const std::string path = variable(whole); !path.empty()) return expanded(path);
+  if (const std::string home = variable("HF_HOME"); !home.empty()) return expanded(home) + "/hub";
   if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty())
     return cache + "/huggingface/hub";
   return variable("HOME") + "/.cache/huggingface/hub";
+}
+
+bool is_hub_id(const std::string& name) {
+  const auto slash = name.find('/');
+  if (slash == name.npos) return is_word(name);
+  return is_word(name.substr(0, slash)) && is_word(name.substr(slash + 1));
+}
+
+std::string hub_repository(HubKind kind, const std::string& name) {
+  std::string folder = (kind == HubKind::dataset ? "datasets--" : "models--") + name;
+  if (const auto slash = folder.find('/'); slash != folder.npos) folder.replace(slash, 1, "--");
+  return (fs::path(hub_cache()) / folder).string();
+}
+
+std::string find_snapshot(HubKind kind, const std::string& name, const std::string& revision) {
+  require_reference(name, revision);
+  const fs::path repository = hub_repository(kind, name);
+  const auto commit = known_commit(repository, revision);
+  std::error_code ignored;
+  const auto snapshot = repository / "snapshots" / commit;
+  return is_commit(commit) && fs::is_directory(snapshot, ignored) ? snapshot.string() : "";
+}
+
+std::string missing_model_file(const std::string& folder) {
+  return missing_file(folder);
 }
 
 namespace {
@@ -116,12 +171,8 @@ Resolved resolve(const std::string& name, const std::string& revision) {
     throw std::runtime_error(fmt::format("{} is a file; give the folder of the model", name));
   if (!is_hub_id(name))
     throw std::runtime_error(fmt::format("{} is neither a folder nor a Hub id", name));
-  if (!is_reference(revision))
-    throw std::runtime_error(fmt::format("'{}' is not a valid revision of {}", revision, name));
-
-  std::string folder = "models--" + name;
-  if (const auto slash = folder.find('/'); slash != folder.npos) folder.replace(slash, 1, "--");
-  const fs::path repository = fs::path(hub_cache()) / folder;
+  require_reference(name, revision);
+  const fs::path repository = hub_repository(HubKind::model, name);
   if (!fs::is_directory(repository, ignored))
     throw std::runtime_error(
         fmt::format("{} is neither a local folder nor in the cache {}; download it: {}", name,

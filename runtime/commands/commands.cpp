@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
@@ -11,7 +12,9 @@
 
 #include "rendezvous/contract.hpp"
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/commands/hub_names.hpp"
 #include "runtime/commands/validation.hpp"
+#include "runtime/commands/visible_gpus.hpp"
 #include "runtime/config/check.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
@@ -23,8 +26,7 @@
 #include "runtime/config/resolve.hpp"
 #include "runtime/config/templates.hpp"
 #include "runtime/rl/recipe.hpp"
-#include "runtime/rl/reward_model.hpp"
-#include "runtime/train/device.hpp"
+#include "runtime/rl/reward_model_files.hpp"
 #include "runtime/train/model_source.hpp"
 
 namespace mgpu::recipes {
@@ -34,6 +36,9 @@ train::TrainConfig read(const train::RecipeArguments& recipe) {
   return train::read_recipe(recipe.path,
                             {.set = recipe.set, .allow_unknown = recipe.allow_unknown});
 }
+
+// For the configurations and tokenizers of models that are not in the cache.
+constexpr std::chrono::seconds kDownloadTime{10};
 
 constexpr std::int64_t kPromptTokens = 512;  // of a prompt, if max_prompt_length is not set
 
@@ -83,11 +88,18 @@ std::string plan_of_roles(train::PlanRequest request) {
   return text;
 }
 
-std::int64_t memory_of_gpu(const train::PlanCommand& command, int visible) {
-  if (command.gpu_bytes) return *command.gpu_bytes;
-  if (visible == 0)
+// What the command line does not state is looked up, which takes a while on a machine with GPUs.
+VisibleGpus gpus_of(const train::PlanCommand& command) {
+  if (command.gpu_bytes && command.gpus)
+    return {.count = static_cast<int>(*command.gpus), .memory = *command.gpu_bytes};
+  auto gpus = look_up_gpus();
+  if (command.gpu_bytes) gpus.memory = *command.gpu_bytes;
+  if (gpus.count > 0 && gpus.memory == 0)
+    throw train::UsageError(
+        "the driver does not report the memory of the GPU; give it, such as --gpu-memory 80GB");
+  if (gpus.memory == 0)
     throw train::UsageError("no GPU is visible; give its memory, such as --gpu-memory 80GB");
-  return train::device_memory(train::take_device(0, true)).total;
+  return gpus;
 }
 
 void write_recipe(const std::string& path, const std::string& text) {
@@ -97,9 +109,10 @@ void write_recipe(const std::string& path, const std::string& text) {
 }
 
 // Plans for a model of which there is no file: suggests a recipe, and shows its plan.
-int suggest_recipe(const train::PlanCommand& command, std::int64_t gpu_bytes, int visible) {
-  const auto suggestion = train::suggest(train::known_model(command.model_size),
-                                         command.gpus.value_or(std::max(1, visible)), gpu_bytes);
+int suggest_recipe(const train::PlanCommand& command, const VisibleGpus& gpus) {
+  const auto suggestion =
+      train::suggest(train::known_model(command.model_size),
+                     command.gpus.value_or(std::max(1, gpus.count)), gpus.memory);
   if (command.output.empty()) {
     print(train::plan_text(suggestion.plan) + "\nA recipe that fits (--write FILE writes it):\n\n" +
           suggestion.recipe);
@@ -114,10 +127,14 @@ int suggest_recipe(const train::PlanCommand& command, std::int64_t gpu_bytes, in
 }  // namespace
 
 int check(const train::CheckCommand& command) {
-  const auto config = read(command.recipe);
+  auto config = read(command.recipe);
   const auto ranks = command.ranks ? command.ranks : ranks_from_environment();
   const auto intended = ranks.value_or(train::intended_ranks(config));
-  validate(config, intended);
+  auto local = config;
+  const auto missing = download_settings(local, kDownloadTime);
+  validate(local, intended);
+  if (const auto folder = settings_folder(config); !folder.empty()) check_model(local, folder);
+  for (const auto& line : missing) config.notes.push_back("not checked: " + line);
   const auto text = train::check_text(config, command.recipe.path, intended);
   const char* rank = getenv(rendezvous::variable::kRank);
   if (rank == nullptr || std::string_view(rank) == "0") print(text);
@@ -125,19 +142,22 @@ int check(const train::CheckCommand& command) {
 }
 
 int plan(const train::PlanCommand& command) {
-  const int visible = train::visible_gpus();
-  const auto gpu_bytes = memory_of_gpu(command, visible);
-  if (command.recipe.path.empty()) return suggest_recipe(command, gpu_bytes, visible);
+  const auto gpus = gpus_of(command);
+  if (command.recipe.path.empty()) return suggest_recipe(command, gpus);
   train::PlanRequest request;
   request.config = read(command.recipe);
+  const auto missing = download_settings(request.config, kDownloadTime);
+  if (command.model_size.empty() && !missing.empty() && names_model(request.config) &&
+      settings_folder(request.config).empty())
+    throw std::runtime_error(missing.front());
   request.model = command.model_size.empty() ? train::open_model_config(request.config)
                                              : train::known_model(command.model_size).config;
-  request.gpu_bytes = gpu_bytes;
+  request.gpu_bytes = gpus.memory;
   if (request.model.nf4 && request.config.use_peft) request.config.load_in_4bit = true;
   // The GPUs of roles may be more than those of ranks.
   const auto ranks = train::required_ranks(request.config);
   request.gpus = command.gpus.value_or(ranks ? count_gpus(train::plan_roles(request.config, *ranks))
-                                             : std::max(1, visible));
+                                             : std::max(1, gpus.count));
   request.ranks = ranks.value_or(request.gpus);
   if (request.config.task == train::Task::grpo) {
     if (command.gpus) check_gpus(train::plan_roles(request.config, request.ranks), *command.gpus);

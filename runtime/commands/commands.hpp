@@ -8,6 +8,7 @@ namespace mgpu::recipes {
 int check(const train::CheckCommand& command);
 int plan(const train::PlanCommand& command);
 int init(const train::InitCommand& command);
+int quickstart(const train::QuickstartCommand& command);
 int generate(const train::GenerateCommand& command);
 int merge(const train::MergeCommand& command);
 int quantize(const train::QuantizeCommand& command);

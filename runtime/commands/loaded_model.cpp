@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/commands/hub_names.hpp"
 #include "runtime/model/write_config.hpp"
 #include "runtime/train/adapter.hpp"
 #include "runtime/train/weights_io.hpp"
@@ -17,12 +18,12 @@ LoadedModel load_model(std::string model, const std::string& adapter, at::Device
                        at::ScalarType dtype) {
   std::optional<train::AdapterSource> adapter_source;
   if (!adapter.empty()) {
-    adapter_source = train::open_adapter(adapter);
+    adapter_source = train::open_adapter(downloaded_model(adapter, hub::Part::adapter));
     if (model.empty()) model = adapter_source->lora.base_model;
   }
   if (model.empty()) throw std::runtime_error("no model given; use --model DIR");
   train::TrainConfig config;
-  config.model_name_or_path = model;
+  config.model_name_or_path = downloaded_model(model, hub::Part::model);
   LoadedModel loaded{.source = train::open_model(config), .comm = comm::join({}, {})};
   train::AdapterShape shape;
   if (adapter_source) shape = train::shape_of(*adapter_source, loaded.source.config);

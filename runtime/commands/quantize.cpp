@@ -5,6 +5,7 @@
 
 #include "runtime/checkpoint/nf4.hpp"
 #include "runtime/commands/commands.hpp"
+#include "runtime/commands/hub_names.hpp"
 #include "runtime/commands/loaded_model.hpp"
 #include "runtime/model/layout.hpp"
 #include "runtime/model/model_shape.hpp"
@@ -33,7 +34,7 @@ std::set<std::string> matrices(const model::ModelConfig& config) {
 int quantize(const train::QuantizeCommand& command) {
   require_no_model(command.output);
   train::TrainConfig recipe;
-  recipe.model_name_or_path = command.model;
+  recipe.model_name_or_path = downloaded_model(command.model, hub::Part::model);
   const auto source = train::open_model(recipe);
   if (source.config.nf4)
     throw std::runtime_error(source.folder + " is already in 4 bits; it can be used as it is");

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/commands/hub_names.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
@@ -13,8 +14,9 @@
 #include "runtime/grpo/loss_settings.hpp"
 #include "runtime/rewards/catalog.hpp"
 #include "runtime/rl/recipe.hpp"
-#include "runtime/rl/reward_model.hpp"
-#include "runtime/train/device.hpp"
+#include "runtime/rl/reward_model_files.hpp"
+#include "runtime/text/tokenizer.hpp"
+#include "runtime/train/model_source.hpp"
 
 namespace mgpu::recipes {
 namespace {
@@ -69,12 +71,20 @@ void validate_grpo(const train::TrainConfig& config, Errors& errors) {
 void validate(const train::TrainConfig& config, std::int64_t ranks) {
   Errors errors;
   errors.collect([&] { train::check_ranks(config, ranks); });
-  errors.collect([&] { train::compute_dtype(config.dtype, at::kCPU); });
   for (const auto* sources : {&config.dataset_name, &config.eval_dataset})
     for (const auto& source : *sources)
-      errors.collect([&] { data::refuse_other_formats(source.path); });
+      if (!is_named_dataset(source))
+        errors.collect([&] { data::refuse_other_formats(source.path); });
   if (config.task == train::Task::grpo) validate_grpo(config, errors);
   std::move(errors).throw_if_any();
+}
+
+void check_model(train::TrainConfig config, const std::string& folder) {
+  config.model_name_or_path = folder;
+  const auto model = train::open_model_config(config);
+  train::check_window(model, config.max_length);
+  train::lora_shape(config, model);
+  if (config.tokenizer_path.empty()) text::Tokenizer::load(folder);
 }
 
 }  // namespace mgpu::recipes

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "runtime/config/config.hpp"
 
@@ -10,5 +11,9 @@ namespace mgpu::recipes {
 // keys that contradict each other or are out of range, datasets that cannot be opened, rewards that
 // do not exist. Needs no GPU and starts nothing. Throws train::RecipeError with all errors.
 void validate(const train::TrainConfig& config, std::int64_t ranks);
+
+// Rejects what a run would reject when it has opened the configuration and the tokenizer of its
+// model, which are in this folder; the weights need not be there.
+void check_model(train::TrainConfig config, const std::string& folder);
 
 }  // namespace mgpu::recipes

@@ -11,6 +11,7 @@ Usage: mgpu-train FILE.yaml [options]       train; run directly, it uses one GPU
        mgpu-train plan --model-size 7B      suggest a recipe that fits; --write FILE writes it
        mgpu-train tokenize FILE.yaml        tokenize the dataset ahead of time
        mgpu-train train-tokenizer FILE... --output DIR              train a tokenizer on text
+       mgpu-train quickstart [FOLDER]       write a small example that trains in a minute
        mgpu-train init KIND [-o FILE]       write a commented recipe: sft, grpo, lora, debug
        mgpu-train generate --model DIR      generate completions
        mgpu-train merge --model BASE --adapter DIR --output DIR     merge an adapter
@@ -22,8 +23,7 @@ With a recipe (training, check, plan, tokenize):
       --set KEY=VALUE      change a key; KEY.INNER changes one value inside a map; repeatable
       --allow-unknown      report unknown keys as notes instead of errors
       --check, --single    same as the command check; train on one GPU even if several are visible
-check and plan:
-      --gpus N             assume N GPUs [check: derived from the recipe, plan: visible GPUs]
+      --gpus N             check, plan: assume N GPUs [derived from the recipe; visible GPUs]
       --gpu-memory AMOUNT  plan: assume this memory per GPU, such as 32GB [visible GPU]
 generate:
       --prompt TEXT, --input FILE          complete this, or the prompt of each row of a JSONL file

@@ -195,6 +195,14 @@ Command parse_init(std::vector<std::string> words) {
   return init;
 }
 
+Command parse_quickstart(std::vector<std::string> words) {
+  QuickstartCommand quickstart;
+  CLI::App app;
+  app.add_option("FOLDER", quickstart.folder);
+  parse_all(app, std::move(words));
+  return quickstart;
+}
+
 Command parse_generate(std::vector<std::string> words) {
   GenerateCommand generate;
   CLI::App app;
@@ -293,6 +301,14 @@ Command plain(std::vector<std::string> words) {
   return Plain{};
 }
 
+Command parse_version(std::vector<std::string> words) {
+  VersionCommand version;
+  CLI::App app;
+  app.add_flag("--worker", version.worker);
+  parse_all(app, std::move(words));
+  return version;
+}
+
 using ParseWords = Command (*)(std::vector<std::string>);
 
 const std::map<std::string, ParseWords>& commands() {
@@ -305,9 +321,10 @@ const std::map<std::string, ParseWords>& commands() {
       {"quantize", parse_quantize},
       {"tokenize", parse_tokenize},
       {"score", parse_score},
+      {"quickstart", parse_quickstart},
       {"train-tokenizer", parse_train_tokenizer},
       {"keys", plain<KeysCommand>},
-      {"version", plain<VersionCommand>},
+      {"version", parse_version},
       {"help", plain<HelpCommand>},
   };
   return all;

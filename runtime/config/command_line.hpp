@@ -47,6 +47,11 @@ struct InitCommand {
   std::string output;  // empty: stdout
 };
 
+// Writes recipes with their data and tokenizer.
+struct QuickstartCommand {
+  std::string folder = "quickstart";
+};
+
 struct GenerateCommand {
   std::string model;
   std::string adapter;
@@ -107,12 +112,15 @@ struct ScoreCommand {
 };
 
 struct KeysCommand {};  // prints the reference of all keys
-struct VersionCommand {};
+struct VersionCommand {
+  bool worker = false;  // of the worker, which loads LibTorch
+};
 struct HelpCommand {};
 
-using Command = std::variant<RunCommand, CheckCommand, PlanCommand, InitCommand, GenerateCommand,
-                             MergeCommand, QuantizeCommand, TokenizeCommand, TrainTokenizerCommand,
-                             ScoreCommand, KeysCommand, VersionCommand, HelpCommand>;
+using Command =
+    std::variant<RunCommand, CheckCommand, PlanCommand, InitCommand, GenerateCommand, MergeCommand,
+                 QuantizeCommand, TokenizeCommand, TrainTokenizerCommand, ScoreCommand,
+                 QuickstartCommand, KeysCommand, VersionCommand, HelpCommand>;
 
 // Parses a command line. Throws UsageError with a message "what is wrong; what to do".
 Command parse_command_line(int argc, const char* const* argv);

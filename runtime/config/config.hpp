@@ -20,10 +20,17 @@ enum class BadRow { error, skip };
 enum class NonFinite { skip, stop };
 enum class OutOfMemory { shrink, restart, fail };
 
+// From where names of models and datasets are downloaded.
+enum class Hub { automatic, huggingface, modelscope };
+
 // One source of rows. Its rows are used `weight` times per epoch (2: twice).
 struct DataSource {
-  std::string path;
+  std::string path;  // of a file, or the name of a dataset
   double weight = 1;
+  // Of a dataset of a hub: its configuration (empty: the default one), its split, and the branch,
+  // tag or commit.
+  std::string subset = {}, split = "train", revision = "main";
+  bool is_path = false;  // never the name of a dataset
 };
 
 // zero_stage: auto, which is 1 for several ranks, and more if the GPU is too small.
@@ -35,8 +42,10 @@ struct TrainConfig {
   Task task = Task::sft;
 
   // model
-  std::string model_name_or_path;  // a folder, or a Hub id that is in the local cache
+  std::string model_name_or_path;  // a folder, or the name of a model of the hub
   std::string model_revision = "main";
+  Hub hub = Hub::automatic;
+  bool offline = false;                               // nothing is downloaded
   std::string model_size;                             // from scratch: tiny, small, ...
   model::Family model_family = model::Family::qwen2;  // of a model from scratch
   std::string tokenizer_path;

@@ -34,7 +34,7 @@ seed: 42
 constexpr std::string_view kSft =
     R"(# Supervised fine-tuning of all weights: mgpu-run --nproc 4 FILE
 task: sft
-model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct   # folder, or Hub id in the local cache
+model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct   # folder, or name of a model of the Hub
 output_dir: output/sft
 {data}max_length: 2048
 packing: true                   # several rows per sequence; each attends only to itself
@@ -55,7 +55,7 @@ zero_stage: auto                # shards 1: optimizer, 2: also gradients, 3: als
 
 constexpr std::string_view kLora = R"(# LoRA adapter on a frozen model: mgpu-run --nproc 4 FILE
 task: sft
-model_name_or_path: Qwen/Qwen2.5-7B-Instruct     # folder, or Hub id in the local cache
+model_name_or_path: Qwen/Qwen2.5-7B-Instruct     # folder, or name of a model of the Hub
 output_dir: output/lora
 {data}max_length: 2048
 packing: true                   # several rows per sequence; each attends only to itself
@@ -80,7 +80,7 @@ gradient_checkpointing: auto
 constexpr std::string_view kGrpo =
     R"(# Reinforcement learning with rewards (GRPO): mgpu-run --nproc 4 FILE
 task: grpo
-model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct   # folder, or Hub id in the local cache
+model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct   # folder, or name of a model of the Hub
 output_dir: output/grpo
 
 # JSONL, one row per line: {"prompt"} or {"problem"}, and {"solution"} for the rewards.

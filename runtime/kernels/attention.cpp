@@ -17,6 +17,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "runtime/kernels/attention_plans.hpp"
+#include "runtime/kernels/capability.hpp"
 
 namespace mgpu::ops {
 namespace {
@@ -114,8 +115,13 @@ Tensor on_cpu_backward(const Tensor& g, const Heads& h, const Tensor& qkv, const
               from_dense(fold_heads(gv, times), s), qkv, shape);
 }
 
-// fp32 on a GPU, for parity tests: the memory-efficient kernel on padded sequences.
-Attention in_fp32(const Heads& h, const HeadShape& shape, const Sequences& s) {
+// Flash attention needs Ampere, and computes in 16 bits only. Otherwise, in fp32 for parity tests
+// and in fp16 on older GPUs: the memory-efficient kernel on padded sequences.
+bool can_flash(const Tensor& qkv) {
+  return qkv.scalar_type() != at::kFloat && is_ampere_or_newer(qkv.device());
+}
+
+Attention memory_efficient(const Heads& h, const HeadShape& shape, const Sequences& s) {
   const auto times = shape.heads / shape.kv_heads;
   auto [out, lse, seed, offset] = at::_scaled_dot_product_efficient_attention(
       to_dense(h.q, s), repeat_heads(to_dense(h.k, s), times),
@@ -123,8 +129,9 @@ Attention in_fp32(const Heads& h, const HeadShape& shape, const Sequences& s) {
   return {from_dense(out, s).reshape({s.tokens, -1}), lse, seed, offset};
 }
 
-Tensor in_fp32_backward(const Tensor& g, const Heads& h, const Tensor& qkv, const Attention& saved,
-                        const HeadShape& shape, const Sequences& s) {
+Tensor memory_efficient_backward(const Tensor& g, const Heads& h, const Tensor& qkv,
+                                 const Attention& saved, const HeadShape& shape,
+                                 const Sequences& s) {
   const auto times = shape.heads / shape.kv_heads;
   const auto by_head = [&](const Tensor& x) {
     return to_dense(x.view({s.tokens, shape.heads, shape.head_dim}), s);
@@ -143,6 +150,7 @@ void choose_attention(Sequences& s, const HeadShape& shape, at::Device device,
                       at::ScalarType dtype) {
   static AttentionPlans plans;  // of this process, as PyTorch's cache of them is
   const bool supported = device.is_cuda() && s.equal && s.longest > 1 && dtype != at::kFloat &&
+                         is_ampere_or_newer(device) &&
                          !at::globalContext().deterministicAlgorithms();
   const auto length = cudnn_length(s);
   s.cudnn = supported && plans.count({.sequences = s.count,
@@ -156,7 +164,7 @@ void choose_attention(Sequences& s, const HeadShape& shape, at::Device device,
 Attention attention(const Tensor& qkv, const HeadShape& shape, const Sequences& s) {
   const auto h = split(qkv, shape);
   if (!qkv.is_cuda()) return on_cpu(h, shape, s);
-  if (qkv.scalar_type() == at::kFloat) return in_fp32(h, shape, s);
+  if (!can_flash(qkv)) return memory_efficient(h, shape, s);
   if (s.cudnn) {
     auto result = at::_scaled_dot_product_cudnn_attention(
         to_cudnn(h.q, s), to_cudnn(h.k, s), to_cudnn(h.v, s), {}, true, 0.0, true, false);
@@ -172,7 +180,7 @@ Tensor attention_backward(const Tensor& g, const Tensor& qkv, const Attention& s
                           const HeadShape& shape, const Sequences& s) {
   const auto h = split(qkv, shape);
   if (!qkv.is_cuda()) return on_cpu_backward(g, h, qkv, saved, shape, s);
-  if (qkv.scalar_type() == at::kFloat) return in_fp32_backward(g, h, qkv, saved, shape, s);
+  if (!can_flash(qkv)) return memory_efficient_backward(g, h, qkv, saved, shape, s);
   const auto by_head = [&](const Tensor& x) {
     return x.view({s.tokens, shape.heads, shape.head_dim});
   };

@@ -10,6 +10,7 @@
 #ifdef MGPU_CUDA
 #include <c10/cuda/CUDAStream.h>
 
+#include "runtime/kernels/capability.hpp"
 #include "runtime/kernels/kernels.hpp"
 #endif
 
@@ -267,8 +268,9 @@ void adamw_8bit_(const AdamWStep& step, const Tensor& master, const Tensor& valu
 }
 
 bool can_paged_attention(const Tensor& qkv, const HeadShape& shape) {
-  return qkv.is_cuda() && known_type(qkv) && qkv.stride(-1) == 1 &&
-         kernels::vectorizable(qkv.const_data_ptr(), qkv.stride(0)) &&
+  return qkv.is_cuda() && known_type(qkv) &&
+         (qkv.scalar_type() == at::kFloat || is_ampere_or_newer(qkv.device())) &&
+         qkv.stride(-1) == 1 && kernels::vectorizable(qkv.const_data_ptr(), qkv.stride(0)) &&
          kernels::paged_attention_supports(static_cast<int>(shape.heads / shape.kv_heads),
                                            static_cast<int>(shape.head_dim));
 }

@@ -28,6 +28,9 @@ struct Accumulator {
 template <class T>
 __device__ inline void multiply(Accumulator& sum, unsigned a0, unsigned a1, unsigned a2,
                                 unsigned a3, unsigned b0, unsigned b1) {
+#if __CUDA_ARCH__ < 800
+  __trap();  // the instruction is not there: can_paged_attention() keeps the kernel off such GPUs
+#else
   if constexpr (std::is_same_v<T, f16>) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
         "{%0,%1,%2,%3};"
@@ -39,6 +42,7 @@ __device__ inline void multiply(Accumulator& sum, unsigned a0, unsigned a1, unsi
         : "+f"(sum.v[0]), "+f"(sum.v[1]), "+f"(sum.v[2]), "+f"(sum.v[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
   }
+#endif
 }
 
 // Transposes a matrix of 8 x 8 elements. Four lanes hold one row.

@@ -17,10 +17,6 @@ namespace {
 using encoder::TypedTokens;
 using rewards::RewardError;
 
-// Tokens per forward pass with padding, unless a single text is longer: attention takes more memory
-// than in a decoder.
-constexpr std::size_t kMaxPaddedTokens = 4096;
-
 }  // namespace
 
 std::string question_of(const Prompt& prompt) {
@@ -34,12 +30,6 @@ std::string question_of(const Prompt& prompt) {
     question += (question.empty() ? "" : "\n\n") + content->get<std::string>();
   }
   return question;
-}
-
-train::RoleRequest::RewardModel::Encoder encoder_memory(const encoder::DebertaConfig& config) {
-  const auto tokens = std::max(static_cast<std::int64_t>(kMaxPaddedTokens), config.longest);
-  return {.weights = encoder::deberta_weight_bytes(config),
-          .forward = encoder::deberta_forward_bytes(config, tokens)};
 }
 
 EncoderRewardModel::EncoderRewardModel(RewardModelSource opened, const Options& options,

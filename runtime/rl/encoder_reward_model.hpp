@@ -32,7 +32,4 @@ class EncoderRewardModel : public RewardModel {
 // Throws std::runtime_error if a content is not a text.
 std::string question_of(const Prompt& prompt);
 
-// The memory that an encoder needs on each GPU that computes it.
-train::RoleRequest::RewardModel::Encoder encoder_memory(const encoder::DebertaConfig& config);
-
 }  // namespace mgpu::rl

@@ -14,6 +14,7 @@
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/reading/yaml_values.hpp"
 #include "runtime/data/row.hpp"
+#include "runtime/hub/repository.hpp"
 #include "runtime/rewards/catalog.hpp"
 
 namespace mgpu::rl {
@@ -181,7 +182,7 @@ std::vector<std::string> reward_names(const train::TrainConfig& config) {
   auto names = train::is_null(node) ? std::vector<std::string>() : train::to_words(node);
   if (const auto model = values.text("reward_model"); !model.empty()) {
     try {
-      checkpoint::resolve_model_config(model);
+      if (!hub::is_model_name(model)) checkpoint::resolve_model_config(model);
     } catch (const std::runtime_error& e) {
       throw std::runtime_error(fmt::format("reward_model: {}", e.what()));
     }

@@ -8,7 +8,7 @@
 #include "runtime/http/client.hpp"
 #include "runtime/rewards/settings.hpp"
 #include "runtime/rl/prompts.hpp"
-#include "runtime/rollout/engine.hpp"
+#include "runtime/rollout/generation_settings.hpp"
 
 // Reads the keys of a recipe with task grpo into the settings of each component. Every function
 // throws std::runtime_error ("key: reason").

@@ -17,6 +17,7 @@
 #include "runtime/rl/generation.hpp"
 #include "runtime/rl/placement.hpp"
 #include "runtime/rl/prompts.hpp"
+#include "runtime/rl/reward_model_files.hpp"
 #include "runtime/train/model_source.hpp"
 
 namespace mgpu::rl {
@@ -30,15 +31,7 @@ struct RewardModelSource {
   std::optional<encoder::DebertaConfig> deberta;  // set for an encoder; model.config is then unused
 };
 
-// Whether an entry of the list of rewards is a model, not the name of a reward function or rule: a
-// folder with a config.json, or the name of a model in the Hub's cache.
-bool is_reward_model(const std::string& entry, const rewards::Settings& settings);
-
-// Its name in metrics: the last part of the path.
-std::string reward_model_name(const std::string& entry);
-
-// What the memory estimate needs of it; reads config.json only. Throws std::runtime_error.
-train::RoleRequest::RewardModel reward_model_memory(const std::string& entry);
+// What the memory estimate needs of it.
 train::RoleRequest::RewardModel reward_model_memory(const RewardModelSource& source);
 
 // Opens entry `index` of the list of rewards. Throws rewards::RewardError if it is another kind of

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "runtime/kernels/sampling.hpp"
 #include "runtime/rollout/generation_settings.hpp"
 #include "runtime/rollout/page_pool.hpp"
 #include "runtime/rollout/paged_model.hpp"

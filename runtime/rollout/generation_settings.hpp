@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/kernels/sampling.hpp"
+#include "runtime/kernels/sampling_filters.hpp"
 #include "runtime/rollout/allowed_sequences.hpp"
 
 namespace mgpu::rollout {

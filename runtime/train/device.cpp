@@ -5,7 +5,9 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 #include <malloc.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -14,9 +16,12 @@
 #include <new>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 
 #include "rendezvous/base/small_file.hpp"
 #include "runtime/config/planning/memory_advice.hpp"
+#include "runtime/kernels/capability.hpp"
+#include "runtime/train/gpu_support.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -29,10 +34,43 @@ void keep_freed_memory() {
   ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
+// LibTorch only warns of a driver that is too old, and counts no GPUs.
+void require_new_driver() {
+  const char* const visible = ::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible != nullptr && (*visible == '\0' || std::string_view(visible).starts_with("-1")))
+    return;
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaErrorInsufficientDriver) return;
+  cudaGetLastError();  // forget it
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0)
+    throw std::runtime_error(old_driver(driver, CUDART_VERSION));
+}
+
+void require_supported(at::Device device) {
+  const Gpu gpu{device.index(), device_name(device), ops::capability_of(device)};
+  const auto reason = unsupported_gpu(gpu, ops::compiled_architectures(), CUDART_VERSION / 1000);
+  if (!reason.empty()) throw std::runtime_error(reason);
+}
+
+at::ScalarType bf16_of(Dtype wanted, at::Device device) {
+  if (!device.is_cuda() || ops::is_ampere_or_newer(device)) return at::kBFloat16;
+  if (wanted == Dtype::automatic) return at::kHalf;
+  const int capability = ops::capability_of(device);
+  throw std::runtime_error(
+      fmt::format("dtype: bf16 needs compute capability 8.0, and GPU {} ({}) has {}.{}; set dtype: "
+                  "auto or fp16",
+                  device.index(), device_name(device), capability / 10, capability % 10));
+}
+
 }  // namespace
 
 int visible_gpus() {
-  return c10::cuda::device_count();
+  static const int gpus = [] {
+    require_new_driver();
+    return static_cast<int>(c10::cuda::device_count());
+  }();
+  return gpus;
 }
 
 int gpu_of(int local_rank) {
@@ -45,6 +83,7 @@ at::Device take_device(int number, bool gpu) {
     return at::kCPU;
   }
   const auto index = static_cast<c10::DeviceIndex>(number);
+  require_supported({at::kCUDA, index});
   c10::cuda::set_device(index);
   at::globalContext().lazyInitDevice(at::kCUDA);  // the allocator's statistics exist from now on
   return {at::kCUDA, index};
@@ -53,9 +92,9 @@ at::Device take_device(int number, bool gpu) {
 at::ScalarType compute_dtype(Dtype wanted, at::Device device) {
   switch (wanted) {
     case Dtype::automatic:
-      return device.is_cuda() ? at::kBFloat16 : at::kFloat;
+      return device.is_cuda() ? bf16_of(wanted, device) : at::kFloat;
     case Dtype::bf16:
-      return at::kBFloat16;
+      return bf16_of(wanted, device);
     case Dtype::fp16:
       return at::kHalf;
     case Dtype::fp32:

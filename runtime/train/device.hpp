@@ -11,17 +11,19 @@
 
 namespace mgpu::train {
 
-// The number of GPUs that this process may use.
+// The number of GPUs that this process may use. Throws std::runtime_error if the driver is too old.
 int visible_gpus();
 
 // The number of a rank's GPU. Ranks share GPUs if there are more ranks than GPUs.
 int gpu_of(int local_rank);
 
 // Returns the GPU with this number and makes it the current device, or the CPU if `gpu` is false.
+// Throws std::runtime_error for a GPU for which this build has no code.
 at::Device take_device(int number, bool gpu);
 
-// The type that weights compute in. `automatic` is bf16 on GPUs and fp32 on CPUs, where bf16 matrix
-// products are usually 50 times slower.
+// The type that weights compute in. `automatic` is bf16 on GPUs, fp16 on those before Ampere, which
+// have no bf16, and fp32 on CPUs, where bf16 matrix products are usually 50 times slower. Throws
+// std::runtime_error if bf16 is wanted on a GPU without it.
 at::ScalarType compute_dtype(Dtype wanted, at::Device device);
 
 std::string device_name(at::Device device);  // as the driver reports it; "cpu" for CPUs

@@ -41,6 +41,8 @@ parallel::ShardOptions shard_options(const TrainConfig& config, at::Device devic
   options.device = device;
   options.dtype = compute_dtype(config.dtype, device);
   options.grad_dtype = config.grad_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
+  if (options.dtype == at::kHalf && options.grad_dtype == at::kBFloat16)
+    throw std::runtime_error("grad_dtype: must be fp32 beside fp16; remove it");
   options.bucket_elements = config.reduce_bucket_size;
   options.overlap = config.overlap_comm;
   if (config.gradient_aggregation == Aggregation::median) {

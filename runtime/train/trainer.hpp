@@ -86,7 +86,7 @@ class Trainer : public Session {
   // What is due after the step that was taken last. Can be called again if a lost rank has
   // interrupted it.
   void finish_step();
-  data::Prepared prepare(const std::vector<DataSource>& sources);
+  data::Prepared prepare(const std::vector<DataSource>& sources, const char* purpose);
 
   void save();
   // Reads the record of the step in flight, if any. Returns whether this step had to be repeated:

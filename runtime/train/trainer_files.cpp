@@ -79,7 +79,7 @@ void Trainer::train_tokenizer() {
 
 // Ranks wait for each other through the launcher's store, not with a collective: tokenizing may
 // take hours, and a communicator should not stay idle that long.
-data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
+data::Prepared Trainer::prepare(const std::vector<DataSource>& sources, const char* purpose) {
   data::PrepareOptions options;
   options.cache = cache_folder(config_);
   options.rows = row_options(config_, source_->config.vocab_size);
@@ -96,7 +96,7 @@ data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
     store.emplace(contract_.master_addr, contract_.master_port, kPrepareTimeout);
     options.barrier = [&] {
       store->barrier(fmt::format("mgpu-train/{}/{}/prepared-{}-{}", contract_.run_id,
-                                 contract_.restart_count, sources.front().path, round++),
+                                 contract_.restart_count, purpose, round++),
                      contract_.world_size);
     };
   }
@@ -108,8 +108,8 @@ data::Prepared Trainer::prepare(const std::vector<DataSource>& sources) {
 }
 
 void Trainer::open_data() {
-  train_data_ = prepare(config_.dataset_name);
-  if (!config_.eval_dataset.empty()) eval_data_ = prepare(config_.eval_dataset);
+  train_data_ = prepare(config_.dataset_name, "training");
+  if (!config_.eval_dataset.empty()) eval_data_ = prepare(config_.eval_dataset, "evaluation");
 }
 
 }  // namespace mgpu::train

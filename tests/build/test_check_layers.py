@@ -76,7 +76,7 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(
             self.findings({"launcher/plan/plan.cpp": call}),
             ["launcher/plan/plan.cpp:1: fork: only rendezvous/processes/spawn.cpp "
-             "runtime/rewards/sandbox/enter.cpp start processes"])
+             "runtime/rewards/sandbox/enter.cpp runtime/commands/start_worker.cpp start processes"])
         for call in ["posix_spawn(&pid, p)", "::execve(a, b, c)", "syscall(SYS_clone3, &a, n)",
                      "popen(c, m)", "std::system(c)"]:
             with self.subTest(call):

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -110,7 +111,7 @@ TEST_CASE("mgpu-train is run for its version", "[doctor][fork]") {
   const auto facts = try_trainer(inherited(), 20s);
   CHECK(facts.path == dir.path("mgpu-train"));
   CHECK(facts.status == 0);
-  CHECK(facts.output == "mgpu-train 1.2.3 --version\n");
+  CHECK(facts.output == "mgpu-train 1.2.3 version --worker\n");
 }
 
 TEST_CASE("an mgpu-train that hangs is killed", "[doctor][fork]") {
@@ -146,6 +147,21 @@ TEST_CASE("LibTorch is searched for beside mgpu-train, in LIBTORCH_ROOT, then in
   add("bin/lib");
   CHECK(find_torch(trainer, inherited(), 20s).by == "mgpu-train");
   CHECK(find_torch(trainer, inherited(), 20s).folder == dir.path("bin/lib"));
+}
+
+TEST_CASE("LibTorch is that of the worker of mgpu-train", "[doctor]") {
+  TempDir dir;
+  for (const char* folder : {"bin", "libexec/mgpu"}) {
+    std::filesystem::create_directories(dir.path(folder));
+    const auto program = dir.path(std::string(folder) + "/mgpu-train");
+    std::ofstream(program) << "";
+    ::chmod(program.c_str(), 0755);
+  }
+  std::filesystem::create_directories(dir.path("libexec/mgpu/lib"));
+  std::ofstream(dir.path("libexec/mgpu/lib/libtorch_cpu.so")) << "";
+  std::filesystem::create_symlink(dir.path("bin/mgpu-train"), dir.path("mgpu-train"));
+  for (const char* trainer : {"bin/mgpu-train", "mgpu-train"})
+    CHECK(find_torch(dir.path(trainer), inherited(), 20s).by == "mgpu-train");
 }
 
 TEST_CASE("all facts are collected, and GPU problems are found", "[doctor][nvml][fork]") {

@@ -95,6 +95,40 @@ class FakeGpus(trainer.TrainerTest):
         self.assertIn("set NCCL_DEBUG=INFO to see what NCCL does", line)
         self.assertIn("try NCCL_IB_DISABLE=1 or NCCL_SOCKET_IFNAME=<interface>", line)
 
+    def refusal(self, *words, **variables):
+        done = subprocess.run([trainer.BIN / "mgpu-train", self.recipe(), *words], capture_output=True,
+                              text=True, timeout=trainer.LIMIT,
+                              env=trainer.environment(LD_PRELOAD=str(FAKE), FAKE_CUDA_GPUS="1",
+                                                      **variables))
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        return done.stderr
+
+    def test_a_gpu_for_which_there_is_no_code_is_refused_by_name(self):
+        self.assertIn("mgpu-train: GPU 0 (Fake GPU 0, compute capability 6.1) is not supported: torch "
+                      "for CUDA ", self.refusal(FAKE_CUDA_CAPABILITY="61"))
+
+    def test_a_gpu_without_bf16_trains_in_fp16_if_there_are_kernels_for_it(self):
+        compiled = (trainer.BIN.parent / "architectures.txt").read_text().split()
+        if compiled and not any(name.startswith("75") for name in compiled):
+            self.assertIn("compute capability 7.5) is not supported: this mgpu-train has kernels for ",
+                          self.refusal(FAKE_CUDA_CAPABILITY="75"))
+            return
+        run = self.train_on_fakes(1, ["FAKE_CUDA_CAPABILITY=75"], dtype="auto")
+        self.assertEqual(run.status, 0, run.out + run.err)
+        self.assertEqual(len(run.column("loss_scale")), 2)
+
+    def test_a_driver_that_is_too_old_is_refused_with_the_version_that_is_needed(self):
+        message = self.refusal(FAKE_CUDA_DRIVER="11080")
+        self.assertIn("mgpu-train: the NVIDIA driver supports CUDA 11.8 and this mgpu-train needs CUDA ",
+                      message)
+        self.assertIn("set CUDA_VISIBLE_DEVICES= to compute on CPUs", message)
+
+    def test_bf16_is_refused_on_a_gpu_without_it(self):
+        message = self.refusal("--set", "bf16=true", FAKE_CUDA_CAPABILITY="75")
+        self.assertRegex(message, "dtype: bf16 needs compute capability 8.0, and GPU 0 .* has 7.5; set "
+                         "dtype: auto or fp16|compute capability 7.5.* has kernels for")
+
     def test_a_worker_without_the_launcher_prints_the_command_that_uses_all_gpus(self):
         recipe = self.recipe()
         done = subprocess.run([trainer.BIN / "mgpu-train", recipe], capture_output=True, text=True,

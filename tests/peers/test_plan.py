@@ -53,6 +53,13 @@ class PlanTest(unittest.TestCase):
         text = self.plan(self.recipe(), "--model-size", "7B", "--gpu-memory", "80GB", "--gpus", "8")
         self.assertIn("7615616512 parameters", text)
 
+    def test_the_example_for_the_smallest_gpus_fits_into_half_of_8_gb(self):
+        recipe = str(ROOT / "docs/examples/qlora_8gb.yaml")
+        text = self.plan(recipe, "--model-size", "3B", "--gpu-memory", "8GB", "--gpus", "1")
+        self.assertIn("A GPU has 8.0 GiB: it fits", text)
+        total, = re.findall(r"^  total +([0-9.]+) GiB$", text, re.M)
+        self.assertLess(float(total), 4)
+
     def test_a_size_is_answered_with_a_recipe_that_can_be_written(self):
         args = ("--model-size", "7B", "--gpu-memory", "32GB", "--gpus", "2")
         shown = self.plan(*args)

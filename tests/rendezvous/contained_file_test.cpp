@@ -50,6 +50,18 @@ TEST_CASE("a snapshot's links lead to blobs of the same model", "[contained]") {
   CHECK_THROWS_AS(read_contained_file(folder, "refs", 100), std::runtime_error);
 }
 
+TEST_CASE("a blob that repositories of a cache share was refused as a link to outside",
+          "[contained]") {
+  const TempDir dir;
+  const auto model = dir.path("hub/models--org--name"), folder = model + "/snapshots/0123";
+  write(dir.path("hub/blobs/ab/abcd"), "{}");
+  fs::create_directories(folder);
+  fs::create_directories(model + "/blobs");
+  fs::create_symlink("../../blobs/ab/abcd", model + "/blobs/abc");
+  fs::create_symlink("../../blobs/abc", folder + "/tokenizer.json");
+  CHECK(read_contained_file(folder, "tokenizer.json", 100) == "{}");
+}
+
 TEST_CASE("a model's folder cannot show us other files", "[contained]") {
   const TempDir dir;
   const auto folder = dir.path("model");

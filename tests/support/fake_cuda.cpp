@@ -3,6 +3,8 @@
 // kernels, matrix products do nothing, so results mean nothing.
 //
 //   FAKE_CUDA_GPUS  the number of GPUs
+//   FAKE_CUDA_CAPABILITY  their compute capability times ten; 90 if it is not set
+//   FAKE_CUDA_DRIVER  the CUDA version of a driver that is too old, such as 12040
 //   FAKE_NCCL_FAILS  set: no communicator can be made
 //   FAKE_CUDA_LOG   for every call that works on the calling thread's current GPU, and so creates a
 //                   context there if there is none, a line is added to the file
@@ -30,6 +32,15 @@ std::array<std::atomic<bool>, 64> has_context;
 int gpus() {
   const char* number = std::getenv("FAKE_CUDA_GPUS");
   return number ? std::atoi(number) : 0;
+}
+
+int number_in(const char* variable, int other) {
+  const char* number = std::getenv(variable);
+  return number ? std::atoi(number) : other;
+}
+
+int capability() {
+  return number_in("FAKE_CUDA_CAPABILITY", 90);
 }
 
 int open_log() {
@@ -90,11 +101,12 @@ extern "C" {
 // --- What needs no context
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  if (std::getenv("FAKE_CUDA_DRIVER")) return cudaErrorInsufficientDriver;
   *count = gpus();
   return gpus() > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = CUDART_VERSION;
+  *version = number_in("FAKE_CUDA_DRIVER", CUDART_VERSION);
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {
@@ -114,7 +126,8 @@ cudaError_t cudaPeekAtLastError() {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::memset(properties, 0, sizeof *properties);
   std::snprintf(properties->name, sizeof properties->name, "Fake GPU %d", device);
-  properties->major = 9;
+  properties->major = capability() / 10;
+  properties->minor = capability() % 10;
   properties->totalGlobalMem = std::size_t{80} << 30;
   properties->multiProcessorCount = 132;
   properties->warpSize = 32;
@@ -132,7 +145,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 1024;
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? capability() / 10 : 1024;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int device) {

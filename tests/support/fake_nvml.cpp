@@ -167,6 +167,18 @@ int nvmlDeviceGetUUID(void* device, char* text, unsigned size) {
   return kSuccess;
 }
 
+int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) {
+  for (int i = 0; i < count(); ++i) {
+    char text[64] = "";
+    void* const candidate = reinterpret_cast<void*>(static_cast<std::intptr_t>(i) + 1);
+    nvmlDeviceGetUUID(candidate, text, sizeof text);
+    if (std::string_view(text) != uuid) continue;
+    *device = candidate;
+    return kSuccess;
+  }
+  return kInvalid;
+}
+
 int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* pci) {
   write_bus(pci, 10 + index_of(device));
   return kSuccess;
@@ -175,6 +187,7 @@ int nvmlDeviceGetPciInfo_v3(void* device, PciInfo* pci) {
 int nvmlDeviceGetMemoryInfo_v2(void* device, Memory2* memory) {
   if (memory->version != (sizeof(Memory2) | 2u << 24)) return kInvalid;
   memory->total = 80ull << 30;
+  memory->reserved = 0;
   const auto state = state_of(device);
   memory->used = state.found ? state.used : static_cast<unsigned long long>(index_of(device)) << 30;
   return kSuccess;

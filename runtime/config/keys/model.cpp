@@ -57,11 +57,23 @@ std::vector<KeySpec> model_keys() {
       {.name = "model_name_or_path",
        .aliases = {"base_model", "model_name", "model", "model_id", "policy_model", "model_path"},
        .field = text(&C::model_name_or_path),
-       .help = "folder in Hugging Face layout, or a Hub id that is in the local cache"},
+       .help = "folder in Hugging Face layout, or the name of a model of the Hub, such as "
+               "Qwen/Qwen2.5-7B-Instruct, which is downloaded unless it is in the cache"},
       {.name = "model_revision",
        .aliases = {"revision_of_model", "revision"},
        .field = text(&C::model_revision),
-       .help = "branch, tag or commit of the Hub id"},
+       .help = "branch, tag or commit of the model"},
+      {.name = "hub",
+       .field = choice(&C::hub, {{"auto", Hub::automatic},
+                                 {"huggingface", Hub::huggingface},
+                                 {"modelscope", Hub::modelscope}}),
+       .help = "from where names of models and datasets are downloaded; auto: modelscope if the "
+               "variable USE_MODELSCOPE_HUB is 1, else huggingface"},
+      {.name = "offline",
+       .aliases = {"local_files_only"},
+       .field = flag(&C::offline),
+       .help = "downloads nothing: models and datasets must be in the cache; the variable "
+               "HF_HUB_OFFLINE=1 has the same effect"},
       {.name = "model_size",
        .field = choice(&C::model_size, sizes()),
        .help = "trains a new model of this size from scratch instead of a checkpoint; without "
@@ -104,8 +116,9 @@ std::vector<KeySpec> data_keys() {
        .aliases = {"datasets", "dataset", "train_dataset", "train_file", "train_data", "data_path",
                    "dataset_path", "data_files", "dataset_name_or_path", "dataset_mixture"},
        .field = shown_as([](const TrainConfig& c) { return shown_sources(c.dataset_name); }),
-       .help = "training data, JSONL: a path, a list of paths, or a list of {path, weight}",
-       .value = "PATH|LIST"},
+       .help = "training data, JSONL: a path, the name of a dataset of the Hub, a list of these, or a "
+               "list of {path, weight}; datasets of the Hub can also have split, subset and revision",
+       .value = "PATH|NAME|LIST"},
       {.name = "dataset_dir",
        .help = "folder prepended to each relative path of dataset_name and eval_dataset",
        .value = "DIR"},

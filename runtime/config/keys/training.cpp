@@ -194,7 +194,7 @@ std::vector<KeySpec> memory_keys() {
        .aliases = {"torch_dtype", "infer_dtype", "precision"},
        .field = shown_as([](const TrainConfig& c) { return choice_name(c.dtype, kDtypes); }),
        .help = "dtype of the computation; the optimizer's master weights are always fp32",
-       .initial = "auto: bf16 on GPUs, fp32 on CPUs",
+       .initial = "auto: bf16 on GPUs, fp16 on those without bf16, fp32 on CPUs",
        .value = "auto|bf16|fp16|fp32"},
       {.name = "bf16",
        .aliases = {"pure_bf16"},

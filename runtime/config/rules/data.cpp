@@ -1,5 +1,6 @@
 // Rules about the keys of data.
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -39,30 +40,49 @@ class Sources {
     }
   }
 
-  void add_path(const std::string& path, double weight = 1) {
-    if (path.empty()) return fail("contains an empty path");
-    const bool relative = path.front() != '/' && !folder_.empty();
-    sources_.push_back({relative ? folder_ + "/" + path : path, weight});
+  void add_path(const std::string& path) { add_source({.path = path}); }
+
+  void add_source(DataSource source) {
+    if (source.path.empty()) return fail("contains an empty path");
+    if (source.path.front() != '/' && !folder_.empty()) {
+      source.path = folder_ + "/" + source.path;
+      source.is_path = true;
+    }
+    if (source.split != "train" && is_file(source.path))
+      fail("a file has no splits; set the path to another file");
+    sources_.push_back(std::move(source));
+  }
+
+  static bool is_file(const std::string& path) {
+    return path.ends_with(".jsonl") || path.ends_with(".json") || path.starts_with('.') ||
+           path.starts_with('/');
   }
 
   void add_map(const YamlNode& map) {
-    std::string path;
-    double weight = 1;
+    DataSource source;
+    const bool has_path = std::any_of(map.items.begin(), map.items.end(),
+                                      [](const auto& item) { return item.text == "path"; });
     for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) {
       const auto& key = map.items[i].text;
       const auto& value = map.items[i + 1];
       if (is_null(value)) continue;
       if (key == "datasets") return add(value);  // a mixture
-      if (key == "path" || key == "id" || key == "name" || key == "data_files") {
-        path = to_text(value);
+      if (key == "subset" || (key == "name" && has_path)) {
+        source.subset = to_text(value);
+      } else if (key == "path" || key == "id" || key == "name" || key == "data_files") {
+        source.path = to_text(value);
+      } else if (key == "split") {
+        source.split = to_text(value);
+      } else if (key == "revision") {
+        source.revision = to_text(value);
       } else if (key == "weight") {
-        weight = to_number(value);
-        Range{.least = 0, .most = 1000, .above = true}.check(weight);
+        source.weight = to_number(value);
+        Range{.least = 0, .most = 1000, .above = true}.check(source.weight);
       } else {
         inner(key, value);
       }
     }
-    add_path(path, weight);
+    add_source(std::move(source));
   }
 
   // Other keys of dataset maps in axolotl and surogate.
@@ -72,8 +92,6 @@ class Sources {
       const auto* spec =
           find_key(key == "type" || key == "format" ? "dataset_format" : "dataset_text_field");
       spec->field.set(config, value);
-    } else if (key == "split") {
-      if (value.text != "train") fail("a file has no splits; set the path to another file");
     } else if (key == "ds_type") {
       if (value.text != "json" && value.text != "jsonl") fail("only JSONL files are supported");
     } else if (key != "shuffle" && key != "seed") {

@@ -124,7 +124,7 @@ TEST_CASE("the configuration of a model needs no other file of it", "[hub]") {
 TEST_CASE("names and revisions outside the cache are rejected", "[hub]") {
   const Cache cache;
   const std::string name =
-      GENERATE("../no-such", "org/../x", "a/b/c", "a/.b", "", "a b", "org/n;ls");
+      GENERATE("../no-such", "org/../x", "a/b/c", "a/.b", "", "a b", "org/n;ls", "--token/x");
   CHECK_THROWS_WITH(resolve_model(name), Contains("neither a folder nor a Hub id"));
   const std::string revision = GENERATE("../main", "/main", "", "a/../../b", "x;ls", "a b");
   CHECK_THROWS_WITH(resolve_model("org/name", revision),
@@ -142,4 +142,28 @@ TEST_CASE("the cache folder is that of huggingface_hub", "[hub]") {
   CHECK(hub_cache() == "/home/u/.cache/huggingface/hub");
   const Variable xdg("XDG_CACHE_HOME", "/x");
   CHECK(hub_cache() == "/x/huggingface/hub");
+}
+
+TEST_CASE("~ and variables in the path of the cache are expanded as huggingface_hub does",
+          "[hub]") {
+  const Variable home("HOME", "/home/u"), scratch("SCRATCH_OF_U", "/s"), hub("HF_HUB_CACHE", "");
+  const auto with = [](const std::string& path) {
+    const Variable hf("HF_HOME", path);
+    return hub_cache();
+  };
+  CHECK(with("~/hf") == "/home/u/hf/hub");
+  CHECK(with("$SCRATCH_OF_U/hf") == "/s/hf/hub");
+  CHECK(with("/a/${SCRATCH_OF_U}b") == "/a//sb/hub");
+  CHECK(with("/a/$NO_SUCH_VARIABLE/${x") == "/a/$NO_SUCH_VARIABLE/${x/hub");
+}
+
+TEST_CASE("the snapshot of a dataset is found beside that of a model of the same name", "[hub]") {
+  const Cache cache;
+  CHECK(find_snapshot(HubKind::model, "org/name", "main") == cache.snapshot);
+  CHECK(find_snapshot(HubKind::dataset, "org/name", "main").empty());
+  CHECK(find_snapshot(HubKind::model, "org/name", "v2").empty());
+  CHECK(hub_repository(HubKind::dataset, "imdb") == cache.dir.root() / "datasets--imdb");
+  const auto snapshot = cache.dir.root() / "datasets--imdb/snapshots" / kCommit;
+  fs::create_directories(snapshot);
+  CHECK(find_snapshot(HubKind::dataset, "imdb", kCommit) == snapshot);
 }

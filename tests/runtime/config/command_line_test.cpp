@@ -114,6 +114,7 @@ TEST_CASE("the other commands parse their options", "[command]") {
   CHECK(std::holds_alternative<KeysCommand>(parsed({"keys", "--markdown"})));
   CHECK(std::holds_alternative<VersionCommand>(parsed({"--version"})));
   CHECK(std::holds_alternative<VersionCommand>(parsed({"version"})));
+  CHECK(std::get<VersionCommand>(parsed({"version", "--worker"})).worker);
   CHECK(std::holds_alternative<HelpCommand>(parsed({"plan", "--help"})));
 }
 
@@ -128,6 +129,8 @@ TEST_CASE("a wrong command line is refused with a correction", "[command]") {
   CHECK_THROWS_WITH(parsed({"generate", "--model", "m"}),
                     Contains("need --prompt TEXT or --input"));
   CHECK_THROWS_WITH(parsed({"merge", "--model", "m"}), Contains("--adapter"));
+  CHECK(as<QuickstartCommand>({"quickstart"}).folder == "quickstart");
+  CHECK(as<QuickstartCommand>({"quickstart", "x"}).folder == "x");
   CHECK(as<QuantizeCommand>({"quantize", "--model", "m", "-o", "o"}).output == "o");
   CHECK_THROWS_WITH(parsed({"quantize", "--model", "m"}), Contains("--output"));
   const auto score = as<ScoreCommand>({"score", "--rewards", "accuracy,format", "rows.jsonl"});
@@ -171,6 +174,7 @@ TEST_CASE("the help text fits a screen and has every command and option", "[comm
                            "train-tokenizer", "--kind",       "--vocab-size",
                            "--min-frequency", "--text-field", "merge",
                            "score",           "keys",         "version",
+                           "quickstart",      "check",        "plan",
                            "--beams",         "--allowed"})
     CHECK_THAT(help, Contains(word));
   CHECK_THAT(version_text(), Contains("mgpu-train "));

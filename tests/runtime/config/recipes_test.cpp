@@ -350,6 +350,7 @@ TEST_CASE("every example has the stated global batch size at its number of ranks
       {"nano_large.yaml", 8, 16},
       {"lora.yaml", 2, 4},
       {"qlora.yaml", 2, 16},
+      {"qlora_8gb.yaml", 1, 16},
       {"full_zero3.yaml", 4, 32},
       {"advanced_config.yaml", 4, 64},
       {"minionerec_sft.yaml", 8, 1024},

@@ -397,6 +397,31 @@ TEST_CASE("dataset_name may be a path, a list, or maps with weights", "[recipe]"
   CHECK(with("train_sampling_strategy: group_by_length\n").group_by_length);
 }
 
+TEST_CASE("a dataset of a hub has a subset, a split and a revision", "[recipe]") {
+  const auto of = [](const std::string& dataset) {
+    return parse_recipe("model: m\ndatasets: [" + dataset + "]\n", "f").dataset_name.at(0);
+  };
+  const auto all = of("{path: o/d, name: main, split: test, revision: v2, weight: 2}");
+  CHECK(all.path == "o/d");
+  CHECK(all.subset == "main");
+  CHECK(all.split == "test");
+  CHECK(all.revision == "v2");
+  CHECK(all.weight == 2);
+  CHECK(of("{subset: main, name: o/d}").subset == "main");
+  CHECK(of("{name: o/d}").path == "o/d");
+  CHECK(of("o/d").split == "train");
+  CHECK_FALSE(of("o/d").is_path);
+  CHECK_THROWS_WITH(of("{path: a.jsonl, split: test}"), Contains("a file has no splits"));
+  CHECK(parse_recipe("model: m\ndataset: d\ndataset_dir: data\n", "f").dataset_name[0].is_path);
+}
+
+TEST_CASE("keys choose the hub, or that nothing is downloaded", "[recipe]") {
+  CHECK(with("").hub == Hub::automatic);
+  CHECK(with("hub: modelscope\n").hub == Hub::modelscope);
+  CHECK_FALSE(with("").offline);
+  CHECK(with("local_files_only: true\n").offline);
+}
+
 TEST_CASE("keys in grouping sections count as top-level keys", "[recipe]") {
   const auto config =
       with("model_init_kwargs: {torch_dtype: bfloat16}\npeft_config: {r: 4, alpha: 8}\n");

@@ -1,0 +1,99 @@
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <cstdio>
+#include <variant>
+
+#include "rendezvous/contract.hpp"
+#include "runtime/commands/commands.hpp"
+#include "runtime/commands/grpo.hpp"
+#include "runtime/commands/hub_names.hpp"
+#include "runtime/commands/report_errors.hpp"
+#include "runtime/commands/sft.hpp"
+#include "runtime/commands/validation.hpp"
+#include "runtime/config/launch_command.hpp"
+#include "runtime/config/resolve.hpp"
+#include "runtime/train/device.hpp"
+#include "runtime/train/launcher_link.hpp"
+
+namespace {
+
+using namespace mgpu;
+
+// One process uses one GPU: refuses a recipe for several ranks, and machines with several GPUs.
+void require_launcher(const train::RunCommand& command) {
+  const auto ranks = train::ranks_of_recipe(command.recipe).value_or(1);
+  if (ranks > 1)
+    throw train::UsageError(
+        fmt::format("the recipe is for {} ranks, but this process has no launcher; run {} or "
+                    "add --single to train with one rank",
+                    ranks, train::launch_command(command, ranks)));
+  if (const int gpus = train::visible_gpus(); gpus > 1)
+    throw train::UsageError(fmt::format(
+        "{} GPUs are visible, but one process uses only one of them; run {} to use all, "
+        "or add --single to use one",
+        gpus, train::launch_command(command, gpus)));
+}
+
+int run(const train::RunCommand& command) {
+  auto config = train::read_recipe(
+      command.recipe.path,
+      {.set = command.recipe.set, .allow_unknown = command.recipe.allow_unknown});
+  rendezvous::Contract contract;
+  if (rendezvous::Contract::is_present(getenv)) {
+    contract = rendezvous::Contract::from_environment(getenv);
+    train::obey_launcher(contract);
+  } else if (!command.single) {
+    require_launcher(command);
+  }
+  recipes::validate(config, contract.world_size);
+  if (contract.rank == 0) {
+    for (const auto& note : config.notes) fmt::print("note: {}\n", note);
+    std::fflush(stdout);
+  }
+  recipes::download_named(config, contract);
+  if (config.task == train::Task::grpo) return recipes::grpo(config, contract);
+  return recipes::sft(config, contract);
+}
+
+int tokenize(const train::TokenizeCommand& command) {
+  auto config = train::read_recipe(
+      command.recipe.path,
+      {.set = command.recipe.set, .allow_unknown = command.recipe.allow_unknown});
+  recipes::download_named(config, {});
+  return recipes::tokenize(config);
+}
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+// The front end runs the other commands.
+int run_command(const train::Command& command) {
+  return std::visit(Overloaded{
+                        [](const train::RunCommand& c) { return run(c); },
+                        [](const train::GenerateCommand& c) { return recipes::generate(c); },
+                        [](const train::MergeCommand& c) { return recipes::merge(c); },
+                        [](const train::QuantizeCommand& c) { return recipes::quantize(c); },
+                        [](const train::TokenizeCommand& c) { return tokenize(c); },
+                        [](const train::VersionCommand&) {
+                          fmt::print("{}", train::version_text());
+                          return 0;
+                        },
+                        [](const auto&) -> int {
+                          throw train::UsageError(
+                              "this is the worker, which has only the commands that compute; "
+                              "run the mgpu-train on PATH");
+                        },
+                    },
+                    command);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return recipes::report_errors([&] { return run_command(train::parse_command_line(argc, argv)); });
+}

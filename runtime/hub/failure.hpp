@@ -1,0 +1,25 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "runtime/hub/repository.hpp"
+
+namespace mgpu::hub {
+
+// A repository cannot be had. The message is one line that states what to do.
+class HubError : public std::runtime_error {
+ public:
+  // passing: it may succeed later without a change.
+  HubError(const std::string& message, bool passing)
+      : std::runtime_error(message), passing_(passing) {}
+  bool passing() const { return passing_; }
+
+ private:
+  bool passing_;
+};
+
+// Why a download failed, from what the hub's program has printed.
+HubError failure_of(const Repository& repository, const std::string& output);
+
+}  // namespace mgpu::hub

@@ -1,0 +1,28 @@
+# Sets `result` to the compute capabilities of this machine's GPUs for which the compiler makes code, such
+# as 86;90. If there is none: 8.0, whose code runs on 8.x, and 9.0 with PTX, which the driver compiles for
+# newer GPUs.
+function(mgpu_choose_architectures result compiler)
+  set(${result} 80-real 90 PARENT_SCOPE)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+    OUTPUT_VARIABLE capabilities ERROR_QUIET RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    return()
+  endif()
+  execute_process(COMMAND ${compiler} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${capabilities}")
+  list(TRANSFORM capabilities REPLACE "\\." "")
+  list(REMOVE_DUPLICATES capabilities)
+  list(SORT capabilities COMPARE NATURAL)
+  set(chosen "")
+  foreach(capability IN LISTS capabilities)
+    if(known MATCHES "compute_${capability}\n")
+      list(APPEND chosen ${capability})
+    else()
+      message(STATUS "the CUDA compiler makes no code for a GPU of this machine, compute_${capability}")
+    endif()
+  endforeach()
+  if(chosen)
+    message(STATUS "kernels for the GPUs of this machine: ${chosen}")
+    set(${result} ${chosen} PARENT_SCOPE)
+  endif()
+endfunction()

@@ -1,0 +1,166 @@
+"""mgpu-train itself, which links no LibTorch and executes the worker for what computes."""
+
+import os
+import pathlib
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+from harness import environment  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import check_binary  # noqa: E402
+
+BUILD = pathlib.Path(os.environ.get("MGPU_BUILD", ROOT / "build")).resolve()
+PROGRAM = BUILD / "bin" / "mgpu-train"
+LIMIT = 60
+MOST_CPU_SECONDS = 0.05
+BUILT_FOR = '{"torch": "2.11.0", "cuda": "13.0"}'
+WORKER = '#!/bin/sh\necho "worker: $*"\necho "libraries: $LD_LIBRARY_PATH"\n'
+
+
+@unittest.skipUnless(PROGRAM.exists(), "mgpu-train is not built")
+class FrontEnd(unittest.TestCase):
+    def test_it_is_one_file_for_glibc_2_34(self):
+        found = [*check_binary.dynamic_findings(PROGRAM),
+                 *check_binary.version_findings(PROGRAM, check_binary.NEWEST_GLIBC)]
+        self.assertEqual(found, [])
+
+    def test_help_check_and_plan_load_no_other_library_and_take_milliseconds(self):
+        recipe = "docs/examples/quickstart.yaml"
+        for words in (["--help"], ["version"], ["keys"], ["check", recipe],
+                      ["plan", recipe, "--gpu-memory", "8GB", "--gpus", "2"],
+                      ["plan", "--model-size", "7B", "--gpu-memory", "32GB", "--gpus", "1"]):
+            with self.subTest(words=words):
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                done = subprocess.run([PROGRAM, *words], cwd=ROOT, env=environment(LD_DEBUG="files"),
+                                      capture_output=True, text=True, timeout=LIMIT)
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                self.assertEqual(done.returncode, 0, done.stderr[-400:])
+                loaded = {line.split("file=")[1].split(" ")[0] for line in done.stderr.splitlines()
+                          if "needed by" in line or "dynamically loaded" in line}
+                self.assertLessEqual(loaded, check_binary.LIBRARIES)
+                used = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
+                self.assertLess(used, MOST_CPU_SECONDS)
+
+
+    def test_the_quickstart_is_that_of_the_source_tree_without_its_folders(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def quickstart():
+                return subprocess.run([PROGRAM, "quickstart"], cwd=folder, env=environment(),
+                                      capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual(quickstart().returncode, 0)
+            written = [path for path in pathlib.Path(folder, "quickstart").rglob("*") if path.is_file()]
+            self.assertEqual(len(written), 8)
+            for path in written:
+                source = ROOT / "docs/examples" / path.relative_to(pathlib.Path(folder, "quickstart"))
+                self.assertEqual(path.read_text(), source.read_text().replace("docs/examples/", ""))
+            self.assertEqual([path.name for path in pathlib.Path(folder).iterdir()], ["quickstart"])
+            again = quickstart()
+            self.assertEqual((again.returncode, again.stderr),
+                             (1, "mgpu-train: quickstart already exists; give another name, such as "
+                              "mgpu-train quickstart quickstart-2\n"))
+
+
+@unittest.skipUnless(PROGRAM.exists(), "mgpu-train is not built")
+class InstalledFrontEnd(unittest.TestCase):
+    """An environment as pip makes it, with a script as the worker."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="mgpu-installed-")
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)
+        (self.dir / "bin").mkdir()
+        shutil.copy(PROGRAM, self.dir / "bin")
+        self.site = self.dir / "lib" / "python3.12" / "site-packages"
+
+    def add_worker(self):
+        folder = self.site / "mgpu_train"
+        folder.mkdir(parents=True)
+        (folder / "mgpu-train").write_text(WORKER)
+        (folder / "mgpu-train").chmod(0o755)
+        (folder / "build.json").write_text(BUILT_FOR)
+
+    def add_torch(self, site, version="2.11.0+cu130", cuda="'13.0'"):
+        folder = site / "torch"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "__init__.py").write_text("")
+        (folder / "version.py").write_text(f"__version__ = '{version}'\ncuda = {cuda}\n")
+        for library in ("cu13/lib/libcudart.so.13", "nccl/lib/libnccl.so.2"):
+            path = site / "nvidia" / library
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("")
+
+    def run_train(self, *words, **variables):
+        return subprocess.run([self.dir / "bin" / "mgpu-train", *words], capture_output=True, text=True,
+                              timeout=LIMIT, env=environment(LD_LIBRARY_PATH="", **variables))
+
+    def refused(self, **variables):
+        done = self.run_train("recipe.yaml", **variables)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        return done.stderr
+
+    def test_help_needs_no_worker(self):
+        self.assertEqual(self.run_train("--help").returncode, 0)
+
+    def test_a_missing_worker_is_named(self):
+        self.assertIn(f"mgpu-train: the worker of {self.dir}/bin/mgpu-train is missing", self.refused())
+
+    def test_the_worker_gets_all_arguments(self):
+        self.add_worker()
+        self.add_torch(self.site)
+        done = self.run_train("recipe.yaml", "--set", "a=b c")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, "worker: recipe.yaml --set a=b c\nlibraries: \n")
+
+    def test_a_mistake_on_the_command_line_is_reported_without_the_worker(self):
+        done = self.run_train("recipe.yaml", "--sett", "a=b")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("unknown option --sett; did you mean --set?", done.stderr)
+
+    def test_a_missing_torch_is_named_with_the_command_that_installs_it(self):
+        self.add_worker()
+        for variables in (dict(PATH="/nope"), dict(LIBTORCH_ROOT=""), dict(LIBTORCH_ROOT="/nope")):
+            self.assertEqual(self.refused(**variables), "mgpu-train: torch 2.11 is missing; run python3 "
+                             "-m pip install 'torch==2.11.*'\n")
+
+    def test_another_version_of_torch_is_refused_and_the_source_build_named(self):
+        self.add_worker()
+        self.add_torch(self.site, "2.10.0+cu128", "'12.8'")
+        message = self.refused()
+        self.assertIn("this mgpu-train needs torch 2.11, but ", message)
+        self.assertIn("scripts/build.sh --torch=2.10.0", message)
+
+    def test_a_torch_in_another_folder_of_packages_is_found_as_python_finds_it(self):
+        self.add_worker()
+        (self.dir / "bin" / "python3").symlink_to(sys.executable)
+        elsewhere = self.dir / "elsewhere"
+        self.add_torch(elsewhere)
+        done = self.run_train("recipe.yaml", PYTHONPATH=str(elsewhere))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        first, libraries = done.stdout.splitlines()
+        self.assertEqual(first, "worker: recipe.yaml")
+        folders = libraries.removeprefix("libraries: ").split(":")
+        self.assertEqual((folders[0], sorted(folders[1:])),
+                         (f"{elsewhere}/torch/lib", [f"{elsewhere}/nvidia/cu13/lib",
+                                                     f"{elsewhere}/nvidia/nccl/lib"]))
+
+    def test_a_folder_named_torch_beside_the_recipe_is_not_taken(self):
+        self.add_worker()
+        (self.dir / "work").mkdir()
+        self.add_torch(self.dir / "work")
+        (self.dir / "bin" / "python3").symlink_to(sys.executable)
+        done = subprocess.run([self.dir / "bin" / "mgpu-train", "recipe.yaml"], capture_output=True,
+                              text=True, timeout=LIMIT, cwd=self.dir / "work",
+                              env=environment(PYTHONNOUSERSITE="1"))
+        self.assertNotIn(f"{self.dir}/work", done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
