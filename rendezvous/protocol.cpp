@@ -83,6 +83,7 @@ void fields(NodeEnded& m, Visit&& field) {
   field("cause", m.cause), field("status", m.status), field("lasted", m.lasted);
   field("rank", m.rank), field("details", m.details), field("last_step", m.last_step);
   field("certain", m.certain), field("text", m.text), field("cascade", m.cascade);
+  field("waited", m.waited), field("suspended", m.suspended);
 }
 template <class Visit>
 void fields(Leave& m, Visit&& field) {
@@ -97,6 +98,14 @@ void fields(Suspension& m, Visit&& field) {
   field("suspended", m.suspended);
 }
 template <class Visit>
+void fields(Progress& m, Visit&& field) {
+  field("round", m.round), field("ranks", m.ranks), field("idle", m.idle);
+}
+template <class Visit>
+void fields(JobIdle& m, Visit&& field) {
+  field("round", m.round), field("time", m.time);
+}
+template <class Visit>
 void fields(StatusRequest&, Visit&&) {}
 template <class Visit>
 void fields(RelayStore& m, Visit&& field) {
@@ -105,9 +114,9 @@ void fields(RelayStore& m, Visit&& field) {
 
 // In the order of the variant's alternatives.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
-    "hello", "challenge", "proof",    "refusal", "welcome", "notice",
-    "begin", "stop",      "end",      "answer",  "join",    "failing",
-    "ended", "leave",     "question", "store",   "pause",   "suspension"};
+    "hello",    "challenge", "proof",  "refusal",    "welcome",  "notice", "begin",
+    "stop",     "end",       "answer", "join",       "failing",  "ended",  "leave",
+    "question", "store",     "pause",  "suspension", "progress", "idle"};
 
 template <class Value>
 void read(const json& object, const char* name, Value& value) {
@@ -131,7 +140,8 @@ std::string_view as_json(Outcome outcome) {
 
 // JSON, and names that are compared: whoever prints a part of them makes it printable.
 bool is_kept_exactly(std::string_view message, std::string_view field) {
-  return field == "details" || field == "job" || (message == "answer" && field == "text");
+  return field == "details" || field == "job" || (message == "answer" && field == "text") ||
+         (message == "progress" && field == "ranks");
 }
 
 template <std::size_t Index = 0>

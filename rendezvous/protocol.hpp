@@ -12,7 +12,7 @@ namespace mgpu::rendezvous {
 
 // Messages between agents and the leader. Increase the version when a message changes its meaning:
 // different versions reject each other.
-inline constexpr std::uint8_t kProtocolVersion = 4;
+inline constexpr std::uint8_t kProtocolVersion = 5;
 // From this version on a leader can prove its refusal to an agent of another version. Therefore the
 // hello keeps its fields, and so does the refusal.
 inline constexpr std::uint8_t kFirstProvenVersion = 3;
@@ -102,6 +102,13 @@ struct Pause {
   std::string host;     // the node that was suspended
 };
 
+// How long no rank of the job has been active, in nanoseconds: the answer to a Progress that states
+// how long those of a node have not.
+struct JobIdle {
+  int round = 0;
+  std::int64_t time = 0;
+};
+
 // --- Agent to leader.
 
 struct Join {
@@ -134,6 +141,12 @@ enum class Outcome { done, stopped, failed };
 std::string_view name_of(Outcome outcome);
 Outcome outcome_named(std::string_view word);
 
+// How far the ranks of this node are, for the status of the job.
+struct Progress {
+  int round = 0;
+  std::string ranks;       // JSON
+  std::int64_t idle = -1;  // nanoseconds since one of them was active; -1: not watched
+};
 // All ranks of this node in this round have ended, and no orphan process is left.
 struct NodeEnded {
   int round = 0;
@@ -147,6 +160,8 @@ struct NodeEnded {
   std::int64_t last_step = -1;  // that a rank of this node reported; -1: none
   bool certain = false;         // a restart fails in the same way
   bool cascade = false;         // a consequence of what happened to a rank of another node
+  bool waited = false;          // may be a consequence of a rank that does not go on
+  int suspended = -1;           // a rank of this node that was suspended then; -1: none
   std::string text = {};        // the cause in one line
 };
 // The node leaves; no process of the job is left on it.
@@ -165,9 +180,9 @@ struct RelayStore {
   int round = 0;
 };
 
-using Message =
-    std::variant<Hello, Challenge, Proof, Refusal, Welcome, Notice, Begin, Stop, End, StatusReply,
-                 Join, Failing, NodeEnded, Leave, StatusRequest, RelayStore, Pause, Suspension>;
+using Message = std::variant<Hello, Challenge, Proof, Refusal, Welcome, Notice, Begin, Stop, End,
+                             StatusReply, Join, Failing, NodeEnded, Leave, StatusRequest,
+                             RelayStore, Pause, Suspension, Progress, JobIdle>;
 
 // Returns the message as one JSON object.
 std::string encode(const Message& message);

@@ -32,7 +32,8 @@ Finding torch_finding(const DoctorFacts& facts) {
   if (torch.folder.empty())
     return {"libtorch", Verdict::warn,
             "not found beside mgpu-train, in LIBTORCH_ROOT or in python3",
-            "mgpu-train needs it: run scripts/setup.sh --torch, or set LIBTORCH_ROOT"};
+            "mgpu-train needs it: run the command that mgpu-train version --worker prints (in the "
+            "source tree: scripts/setup.sh --torch), or set LIBTORCH_ROOT"};
   const auto text = fmt::format("{} in {} (found by {})",
                                 torch.version.empty() ? "unknown version" : torch.version,
                                 torch.folder, torch.by);
@@ -82,8 +83,8 @@ Finding trainer_finding(const DoctorFacts& facts) {
             fmt::format("{} version --worker exited with status {}{}{}", trainer.path,
                         trainer.status, last_output.empty() ? "" : ": ", last_output),
             last_output.find("shared libraries") != last_output.npos
-                ? "a library that it was built with has moved: rebuild it"
-                : "run it by hand, or rebuild it"};
+                ? "a library that it needs has moved: install torch again, or rebuild it"
+                : "do what its message says, or install or build it again"};
   if (last_output.find(facts.our_version) == last_output.npos)
     return {"mgpu-train", Verdict::warn,
             fmt::format("{} is {}, mgpu-run is {}", trainer.path, last_output, facts.our_version),

@@ -4,18 +4,27 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <optional>
 #include <utility>
 
 #include "launcher/lifecycle/suspended_rank.hpp"
+#include "launcher/nodes/progress_json.hpp"
 #include "launcher/ranks/guard.hpp"
 #include "rendezvous/base/signal_names.hpp"
 
 namespace mgpu::launcher {
 
 using rendezvous::Nanoseconds;
+
+namespace {
+
+// Between two reports of a node, for each node of the job: the leader reads at most 100 a second.
+constexpr std::chrono::milliseconds kReportInterval{10};
+
+}  // namespace
 
 ClusterSession::ClusterSession(boost::asio::io_context& io, const Options& options,
                                const JobPlan& plan, const std::string& host,
@@ -50,6 +59,11 @@ ClusterMember::Callbacks ClusterSession::member_callbacks() {
                 forget_pause();
                 callbacks_.stop_requested({Signal::numbered(stop.signo), stop.failed});
               },
+          .job_idle =
+              [this](const rendezvous::JobIdle& idle) {
+                if (idle.round == supervisor_.attempt())
+                  callbacks_.job_idle(Nanoseconds(idle.time));
+              },
           .paused = [this](const rendezvous::Pause& pause) { on_pause(pause); },
           .leader_lost = [this](const std::string& why) { lose_leader(why); },
           .job_ended = callbacks_.job_ended,
@@ -81,6 +95,9 @@ void ClusterSession::start_round(const rendezvous::Begin& begin, const std::stri
                                    std::move(secret)}] { note_job(job, address); });
   notes_.settle();
   grace_ = member_.grace_of(begin);
+  nodes_ = begin.nodes;
+  reported_.clear();
+  next_report_ = {};
   forget_pause();
   callbacks_.round_started({.number = begin.round,
                             .placement = {.nproc = nproc_,
@@ -175,6 +192,17 @@ void ClusterSession::report_stop(Signal signal) {
   if (supervisor_.active()) member_.report_stopping(supervisor_.attempt(), signal.number());
 }
 
+void ClusterSession::report_progress(const std::vector<RankProgress>& progress,
+                                     std::optional<Nanoseconds> idle) {
+  const auto now = rendezvous::boot_now();
+  if ((progress == reported_ && !idle) || now < next_report_) return;
+  reported_ = progress;
+  next_report_ = now + nodes_ * kReportInterval;
+  member_.report_progress({.round = supervisor_.attempt(),
+                           .ranks = progress_to_text(progress),
+                           .idle = idle ? idle->count() : -1});
+}
+
 bool ClusterSession::ranks_ended() {
   forget_pause();
   callbacks_.kill_by(Guard::kNever);
@@ -209,12 +237,16 @@ rendezvous::NodeEnded node_ended(int round, const AttemptResult& attempt, bool s
                             .outcome = stopped ? Outcome::stopped : Outcome::done,
                             .details = attempt_to_json(attempt),
                             .last_step = attempt.last_step};
+  if (const auto found = std::ranges::find_if(attempt.ranks, &RankResult::suspended);
+      found != attempt.ranks.end())
+    end.suspended = found->rank;
   if (attempt.first_failure) {
     end.outcome = Outcome::failed;
     end.cause = name_of(attempt.cause.kind);
     end.text = attempt.cause.text;
     end.certain = attempt.cause.certain;
     end.cascade = attempt.cause.cascade;
+    end.waited = may_have_waited(attempt);
     end.rank = attempt.root_rank >= 0 ? attempt.root_rank : attempt.first_failure->rank;
     end.status = first_to_exit(attempt).report.shell_status();
     end.lasted = Nanoseconds(first_to_exit(attempt).after_start).count();

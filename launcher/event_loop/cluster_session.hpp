@@ -5,10 +5,13 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/lifecycle/report.hpp"
+#include "launcher/lifecycle/step_times.hpp"
 #include "launcher/lifecycle/supervisor.hpp"
 #include "launcher/nodes/cluster_member.hpp"
 #include "launcher/nodes/job_registry.hpp"
@@ -35,6 +38,8 @@ class ClusterSession {
     // The ranks of this round must stop, because the leader requests it or is lost.
     std::function<void(const RoundStopRequested&)> stop_requested;
     std::function<void(int status, const std::string& remark)> job_ended;
+    // How long no rank of the job has been active.
+    std::function<void(rendezvous::Nanoseconds)> job_idle;
     // All ranks of the job are suspended, because a node is, or resumed.
     std::function<void()> suspend_ranks, resume_ranks;
     // The process that started this agent over ssh has exited.
@@ -58,6 +63,11 @@ class ClusterSession {
   // a signal. The ranks of the other nodes then stop at the same time.
   void report_failure();
   void report_stop(Signal signal);
+  // How far the ranks of this node are, for the status of the job. May be called often: what has
+  // not changed is not sent, and the more nodes the job has the less often each one reports.
+  // `idle`: since when no rank of this node was active; empty: not watched.
+  void report_progress(const std::vector<RankProgress>& progress,
+                       std::optional<rendezvous::Nanoseconds> idle);
   // This process will be suspended, and its ranks are. Calls `ready` when the other nodes wait for
   // it, or when they cannot.
   void suspend(const std::function<void()>& ready);
@@ -97,10 +107,13 @@ class ClusterSession {
   ClusterMember member_;
   boost::asio::posix::stream_descriptor stdin_;
   rendezvous::Nanoseconds grace_{0};  // of the round
-  bool lost_leader_ = false;          // in this round
-  bool paused_ = false;               // the ranks are suspended, here or by the leader
-  bool resuming_ = false;             // they may run again once the lease is valid
-  bool asked_ = false;                // the leader was informed that this process is suspended
+  int nodes_ = 1;                     // of the round
+  std::vector<RankProgress> reported_;
+  rendezvous::Nanoseconds next_report_{0};
+  bool lost_leader_ = false;  // in this round
+  bool paused_ = false;       // the ranks are suspended, here or by the leader
+  bool resuming_ = false;     // they may run again once the lease is valid
+  bool asked_ = false;        // the leader was informed that this process is suspended
   bool unconfirmed_ = false;
   bool leader_suspended_ = false;
   rendezvous::Nanoseconds lease_{0};  // until when the leader certainly counts this node as alive

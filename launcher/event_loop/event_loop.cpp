@@ -15,6 +15,7 @@
 #include "launcher/ranks/process_tree.hpp"
 #include "launcher/ranks/run_briefly.hpp"
 #include "rendezvous/base/exit_status.hpp"
+#include "rendezvous/base/unused_memory.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {
@@ -22,6 +23,8 @@ namespace {
 
 // A rank that received an abort request exits in less time, unless it hangs.
 constexpr auto kAbort = std::chrono::seconds(2);
+// After the ranks have started: by then what only a start needs has been used.
+constexpr auto kStarted = std::chrono::seconds(3);
 
 std::string host_name() {
   char name[256] = {};
@@ -70,8 +73,8 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       rendezvous_endpoint_(io_, options),
       supervisor_(plan_.placement.nproc, plan_.rendezvous_plan.has_value()),
       pump_(supervisor_, pump_callbacks()),
-      progress_(io_, options.hang_timeout, progress_callbacks()),
-      hang_collector_(io_, worker_socket_, inherited),
+      progress_(io_, options.hang_timeout, activity_signs(), progress_callbacks()),
+      hang_collector_(io_, worker_socket_, ranks_, inherited),
       grace_period_(options.grace),
       grace_(io_),
       replacing_(io_),
@@ -79,12 +82,15 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       unkillable_(io_),
       guard_retry_(io_),
       abort_(io_),
+      started_(io_),
       signals_(io_, options.signals_to_handle, inherited, signal_callbacks()) {
   plan_.facts.job_cookie = join_cookies(get_env(kCookieVariable), containment_.cookie());
   plan_.facts.worker_socket = worker_socket_.address();
   worker_socket_.on_heartbeat([this](const Heartbeat& heard) { progress_.record(heard); },
                               [this](int rank) { progress_.forget(rank); });
   if (!worker_socket_.problem().empty()) journal_.note(worker_socket_.problem());
+  if (activity_signs().gpu && plan_.facts.gpus.empty())
+    journal_.note("--hang-activity gpu has no effect: the job uses no GPU of this node");
   ranks_.on_change([this](int local_rank) { collect_exits(local_rank); });
   if (!logs_.problem().empty()) journal_.note(logs_.problem());
 }
@@ -174,26 +180,30 @@ void EventLoop::resume() {
 void EventLoop::join_cluster() {
   session_ = std::make_unique<ClusterSession>(
       io_, options_, plan_, journal_.host(), supervisor_,
-      ClusterSession::Callbacks{.round_started = [this](const auto& round) { start_round(round); },
-                                .stop_requested =
-                                    [this](const RoundStopRequested& stop) {
-                                      if (stop.peer_failed && supervisor_.first_failed() < 0 &&
-                                          !ranks_suspended_)
-                                        suspended_ = ranks_.suspended();
-                                      feed(stop);
-                                      if (ranks_suspended_) resume_ranks();
-                                    },
-                                .job_ended =
-                                    [this](int status, const std::string& remark) {
-                                      journal_.set_remark(remark);
-                                      feed(JobFinished{status});
-                                    },
-                                .suspend_ranks = [this] { suspend_ranks(); },
-                                .resume_ranks = [this] { resume_ranks(); },
-                                .parent_exited = [this] { stop_job(SIGTERM); },
-                                .connected = [this](int socket) { containment_.hold(socket); },
-                                .kill_by = [this](auto when) { containment_.kill_by(when); },
-                                .print_note = [this](auto line) { journal_.note(line); }});
+      ClusterSession::Callbacks{
+          .round_started = [this](const auto& round) { start_round(round); },
+          .stop_requested =
+              [this](const RoundStopRequested& stop) {
+                if (stop.peer_failed && supervisor_.first_failed() < 0 && !ranks_suspended_)
+                  suspended_ = hang_collector_.suspended();
+                feed(stop);
+                if (ranks_suspended_) resume_ranks();
+              },
+          .job_ended =
+              [this](int status, const std::string& remark) {
+                journal_.set_remark(remark);
+                feed(JobFinished{status});
+              },
+          .job_idle =
+              [this](auto idle) {
+                progress_.set_job_idle(std::chrono::duration_cast<Milliseconds>(idle));
+              },
+          .suspend_ranks = [this] { suspend_ranks(); },
+          .resume_ranks = [this] { resume_ranks(); },
+          .parent_exited = [this] { stop_job(SIGTERM); },
+          .connected = [this](int socket) { containment_.hold(socket); },
+          .kill_by = [this](auto when) { containment_.kill_by(when); },
+          .print_note = [this](auto line) { journal_.note(line); }});
   session_->start();
 }
 
@@ -245,7 +255,8 @@ void EventLoop::carry_out(const StartRanks& action) {
   aborting_.clear();
   abort_.cancel();
   worker_socket_.begin_attempt(plan_.placement.base_rank, ranks_.size());
-  progress_.begin_attempt(plan_.placement.nodes > 1);
+  progress_.begin_attempt(plan_.placement.nodes > 1 ? journal_.host() : std::string());
+  hang_collector_.begin_attempt();
   replacement_.begin_attempt();
   ranks_.start_in(containment_.begin_attempt());
   memory_.begin_attempt(ranks_.size());
@@ -280,6 +291,10 @@ void EventLoop::folder_created(int attempt, LogFolder::AttemptFolder folder) {
     start_ranks();
     memory_monitor_.begin_attempt(plan_.placement.base_rank, ranks_.size(),
                                   containment_.rank_cgroups());
+    started_.start(kStarted, [] {
+      rendezvous::release_freed_memory();
+      rendezvous::CodePages().unmap();
+    });
   });
 }
 

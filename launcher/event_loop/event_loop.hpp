@@ -87,6 +87,8 @@ class EventLoop {
 
   // Hangs.
   ProgressWatch::Callbacks progress_callbacks();
+  ActivitySigns activity_signs() const;
+  ActivitySample activity() const;
   void collect_evidence_of(const Hang& hang, const ProgressWatch::Done& done);
   void end_hang(const Hang& hang);
 
@@ -126,7 +128,7 @@ class EventLoop {
   std::unique_ptr<ClusterSession> session_;  // null: single-node job
   std::optional<StatusNote> status_note_;    // of a single-node job
   std::chrono::milliseconds grace_period_;
-  PausableTimer grace_, replacing_, delay_, unkillable_, guard_retry_, abort_;
+  PausableTimer grace_, replacing_, delay_, unkillable_, guard_retry_, abort_, started_;
 
   Attempt attempt_;  // the current one
   std::vector<RankSpec> specs_;

@@ -48,7 +48,8 @@ void EventLoop::collect_exits(int first) {
   for (int rank = 0; rank < ranks_.size(); ++rank) collect_exit(rank, ended);
   const int failed_before = supervisor_.first_failed();
   const auto failed = [](const RankExited& event) { return !event.report.clean(); };
-  if (failed_before < 0 && std::ranges::any_of(ended, failed)) suspended_ = ranks_.suspended();
+  if (failed_before < 0 && std::ranges::any_of(ended, failed))
+    suspended_ = hang_collector_.suspended();
   if (ended.size() == 1 && failed(ended.front()))
     ended.front().replaceable = can_replace(ended.front());
   for (const auto& event : ended) feed(event);

@@ -5,27 +5,53 @@
 #include <cstdlib>
 
 #include "launcher/event_loop/event_loop.hpp"
+#include "launcher/memory/process_memory.hpp"
 
 namespace mgpu::launcher {
 
+ActivitySigns EventLoop::activity_signs() const {
+  const auto& chosen = options_.hang_activity;
+  const auto has = [&](const char* sign) {
+    return std::ranges::find(chosen, sign) != chosen.end();
+  };
+  return {.output = has("output"), .cpu = has("cpu"), .gpu = has("gpu")};
+}
+
+ActivitySample EventLoop::activity() const {
+  ActivitySample sample{.ranks = {}, .gpu_percent = memory_monitor_.busiest_gpu()};
+  const bool cpu = activity_signs().cpu;
+  for (int rank = 0; rank < ranks_.size(); ++rank)
+    if (ranks_.running(rank))
+      sample.ranks.push_back({plan_.placement.base_rank + rank, output_.bytes_from(rank),
+                              cpu ? cpu_time_of(ranks_.pid_of(rank)) : Milliseconds(0)});
+  return sample;
+}
+
 ProgressWatch::Callbacks EventLoop::progress_callbacks() {
-  return {
-      .read_waiting = [this] { worker_socket_.take_waiting(); },
-      .suspended =
-          [this] {
-            auto ranks = ranks_.suspended();
-            for (int& rank : ranks) rank += plan_.placement.base_rank;
-            return ranks;
-          },
-      .held_up = [this] { return output_.full(); },
-      .running = [this] { return supervisor_.active() && !supervisor_.stopping(); },
-      .collect_evidence = [this](const Hang& hang,
-                                 const auto& done) { collect_evidence_of(hang, done); },
-      .hung = [this](const Hang& hang) { end_hang(hang); },
-      .straggler =
-          [this](const Straggler& slow) { journal_.note(straggler_line(slow, journal_.host())); },
-      .looked = [this] { show_status(); },
-      .note = [this](auto line) { journal_.note(line); }};
+  return {.read_waiting = [this] { worker_socket_.take_waiting(); },
+          .activity = [this] { return activity(); },
+          .suspended =
+              [this] {
+                auto ranks = hang_collector_.suspended();
+                for (int& rank : ranks) rank += plan_.placement.base_rank;
+                return ranks;
+              },
+          .held_up = [this] { return output_.full(); },
+          .running = [this] { return supervisor_.active() && !supervisor_.stopping(); },
+          .collect_evidence = [this](const Hang& hang,
+                                     const auto& done) { collect_evidence_of(hang, done); },
+          .hung = [this](const Hang& hang) { end_hang(hang); },
+          .straggler =
+              [this](const Straggler& slow) {
+                // In a multi-node job the leader compares the ranks of all nodes.
+                if (!session_) journal_.note(straggler_line(slow, journal_.host()));
+              },
+          .looked =
+              [this] {
+                if (session_) session_->report_progress(progress_.progress(), progress_.idle());
+                show_status();
+              },
+          .note = [this](auto line) { journal_.note(line); }};
 }
 
 void EventLoop::collect_evidence_of(const Hang& hang, const ProgressWatch::Done& done) {
@@ -46,6 +72,7 @@ void EventLoop::collect_evidence_of(const Hang& hang, const ProgressWatch::Done&
 }
 
 void EventLoop::end_hang(const Hang& hang) {
+  suspended_ = hang_collector_.suspended();
   feed(HangFound{hang.rank - plan_.placement.base_rank});
   if (session_ && supervisor_.first_failed() >= 0) session_->report_failure();
 }

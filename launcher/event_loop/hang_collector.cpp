@@ -11,8 +11,12 @@ constexpr std::chrono::milliseconds kAnswers{300};
 }  // namespace
 
 HangCollector::HangCollector(boost::asio::io_context& io, WorkerSocket& workers,
-                             const Inherited& inherited)
-    : workers_(workers), inherited_(inherited), answers_(io), thread_(io) {}
+                             const RankGroup& ranks, const Inherited& inherited)
+    : workers_(workers), ranks_(ranks), inherited_(inherited), answers_(io), thread_(io) {}
+
+std::vector<int> HangCollector::suspended() const {
+  return suspended_before_ ? *suspended_before_ : ranks_.suspended();
+}
 
 void HangCollector::collect(EvidenceRequest request, std::function<void(HangFindings)> done) {
   if (!workers_.request_dumps()) return examine(std::move(request), std::move(done));
@@ -24,9 +28,14 @@ void HangCollector::collect(EvidenceRequest request, std::function<void(HangFind
 
 void HangCollector::examine(EvidenceRequest request, std::function<void(HangFindings)> done) {
   for (auto& rank : request.ranks) rank.collective = workers_.collective_of(rank.rank);
+  suspended_before_ = suspended();
+  ++examinations_;
   thread_.ask([request = std::move(request),
                inherited = inherited_] { return collect_evidence(request, inherited); },
-              std::move(done));
+              [this, done = std::move(done)](HangFindings findings) {
+                if (--examinations_ == 0) suspended_before_.reset();
+                done(std::move(findings));
+              });
 }
 
 Hang with_findings(Hang hang, const HangFindings& findings, const std::vector<int>& running) {

@@ -14,26 +14,33 @@ constexpr std::chrono::milliseconds kShortest = 50ms, kLongest = 5s;
 }  // namespace
 
 ProgressWatch::ProgressWatch(boost::asio::io_context& io,
-                             std::optional<std::chrono::milliseconds> limit, Callbacks callbacks)
+                             std::optional<std::chrono::milliseconds> limit, ActivitySigns signs,
+                             Callbacks callbacks)
     : limit_(limit),
       callbacks_(std::move(callbacks)),
       watch_(limit),
+      activity_(signs, limit),
       look_(io),
       evidence_(io),
       read_(std::chrono::steady_clock::now()) {}
 
-void ProgressWatch::begin_attempt(bool elsewhere) {
-  watch_.begin_attempt(elsewhere);
+void ProgressWatch::begin_attempt(const std::string& host) {
+  watch_.begin_attempt(host);
+  activity_.begin_attempt(host, now());
   times_.begin_attempt();
+  reported_ = false;
   hang_.reset();
   pending_ = false;
   ++collecting_;
   evidence_.cancel();
+  schedule();
 }
 
 void ProgressWatch::record(const Heartbeat& heartbeat) {
-  watch_.record(heartbeat, now());
-  if (const auto straggler = times_.record(heartbeat)) callbacks_.straggler(*straggler);
+  const Time time = now();
+  reported_ = true;
+  watch_.record(heartbeat, time);
+  if (const auto straggler = times_.record(heartbeat, time)) callbacks_.straggler(*straggler);
   schedule();
 }
 
@@ -82,8 +89,23 @@ ProgressWatch::Time ProgressWatch::interval() const {
 }
 
 void ProgressWatch::schedule() {
-  if (!watch_.reported() || std::exchange(scheduled_, true)) return;
+  if ((!watch_.reported() && !watches_activity()) || std::exchange(scheduled_, true)) return;
   look_.start(interval(), [this] { look(); });
+}
+
+std::optional<std::chrono::milliseconds> ProgressWatch::idle() {
+  if (!watches_activity()) return std::nullopt;
+  return activity_.idle(now());
+}
+
+bool ProgressWatch::overdue(Time time) const {
+  if (watches_activity()) return activity_.overdue(time);
+  return watch_.overdue(time, !callbacks_.suspended().empty());
+}
+
+std::optional<Hang> ProgressWatch::find(Time time) const {
+  const auto suspended = callbacks_.suspended();
+  return watches_activity() ? activity_.find(time, suspended) : watch_.find(time, suspended);
 }
 
 void ProgressWatch::look() {
@@ -91,10 +113,13 @@ void ProgressWatch::look() {
   scheduled_ = false;
   if (!callbacks_.running()) return;  // the next attempt's first heartbeat schedules again
   schedule();
+  if (watches_activity()) activity_.record(callbacks_.activity(), time);
   callbacks_.looked();
-  if (pending_ || hang_ || (!watch_.overdue(time) && !watch_.overdue(time, true))) return;
+  const bool maybe = watches_activity() ? activity_.overdue(time)
+                                        : watch_.overdue(time) || watch_.overdue(time, true);
+  if (pending_ || hang_ || !maybe) return;
   callbacks_.read_waiting();
-  const auto hang = watch_.find(time, callbacks_.suspended());
+  const auto hang = find(time);
   if (!hang) return;
   pending_ = true;
   callbacks_.note(cause_of(*hang).text);
@@ -112,8 +137,9 @@ void ProgressWatch::conclude(int collection, const Hang& hang) {
   pending_ = false;
   if (!callbacks_.running()) return;
   callbacks_.read_waiting();
-  if (!watch_.overdue(now(), !callbacks_.suspended().empty()))
-    return callbacks_.note("ranks make progress again; the job continues");
+  const Time time = now();
+  if (watches_activity()) activity_.record(callbacks_.activity(), time);
+  if (!overdue(time)) return callbacks_.note("ranks make progress again; the job continues");
   hang_ = hang;
   callbacks_.hung(hang);
   if (callbacks_.running()) hang_.reset();  // the rank has exited meanwhile; look again

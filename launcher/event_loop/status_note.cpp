@@ -4,24 +4,13 @@
 #include <utility>
 
 #include "launcher/nodes/job_registry.hpp"
+#include "launcher/nodes/progress_json.hpp"
 #include "rendezvous/heartbeat.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
 using nlohmann::json;
-
-json progress_json(const std::vector<RankProgress>& progress) {
-  auto ranks = json::array();
-  for (const auto& rank : progress) {
-    json one = {{"rank", rank.rank}, {"phase", rank.phase}};
-    if (rank.step >= 0) one["step"] = rank.step;
-    if (rank.busy_ms) one["busy_ms"] = *rank.busy_ms;
-    if (rank.skew) one["skew"] = *rank.skew;
-    ranks.push_back(std::move(one));
-  }
-  return ranks;
-}
 
 json memory_json(const SampleRequest& request, const MemorySample& sample) {
   json memory = {{"host", {{"used", sample.host.used}, {"total", sample.host.total}}},
@@ -71,7 +60,7 @@ void StatusNote::write() {
   json node = {{"host", host_},      {"node_rank", placement_.node_rank},
                {"state", state_},    {"since", since_},
                {"address", "local"}, {"ranks", std::move(ranks)}};
-  if (!progress_.empty()) node["progress"] = progress_json(progress_);
+  if (!progress_.empty()) node["progress"] = progress_to_json(progress_);
   if (memory_) node["memory"] = memory_json(memory_->first, memory_->second);
   const json status = {{"job", options_.rdzv_id},
                        {"target", options_.target},

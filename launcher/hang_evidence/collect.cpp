@@ -89,7 +89,8 @@ class Collection {
     odd = odd_rank_out(states_);
     odd.reason = rendezvous::printable(odd.reason);
     folder_.write("summary.txt", summary(odd));
-    return {std::move(odd), folder_.path(), folder_.problem()};
+    auto problem = folder_.problem();
+    return {std::move(odd), problem.empty() ? folder_.path() : std::string(), std::move(problem)};
   }
 
  private:

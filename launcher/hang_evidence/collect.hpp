@@ -29,7 +29,7 @@ struct EvidenceRequest {
 
 struct HangFindings {
   OddRank odd;
-  std::string folder;   // with the evidence; empty: none was written
+  std::string folder;   // with the evidence and its summary; empty: they were not written
   std::string problem;  // what could not be written, in one line; empty: nothing
 };
 

@@ -26,6 +26,11 @@ int write_text(int fd, std::string_view text) {
   return 0;
 }
 
+bool is_regular(int fd) {
+  struct stat st{};
+  return fd >= 0 && ::fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 }  // namespace
 
 EvidenceFolder::EvidenceFolder(std::string path) : path_(std::move(path)) {
@@ -42,7 +47,9 @@ void EvidenceFolder::write(const std::string& name, std::string_view text) {
   const rendezvous::UniqueFd fd(::open(
       file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
   const int error = fd ? write_text(fd.get(), text) : errno;
-  if (error != 0) failed("cannot write to", error);
+  if (error == 0) return;
+  failed("cannot write to", error);
+  if (is_regular(fd.get())) ::unlink(file.c_str());  // not one that is half written
 }
 
 std::string EvidenceFolder::path() const {

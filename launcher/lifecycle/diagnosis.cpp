@@ -218,13 +218,20 @@ Cause from_output(const FailureEvidence& evidence) {
           .evidence = std::string(last)};
 }
 
+// What a child of the rank, such as a data loader, prints when the rank is gone.
+bool is_lost_connection(std::string_view exception) {
+  return std::ranges::any_of(
+      std::array<std::string_view, 3>{"ConnectionResetError", "BrokenPipeError", "EOFError"},
+      [&](std::string_view name) { return exception.starts_with(name); });
+}
+
 // The cause from the error file, else from stderr, else from the exit status.
 Cause from_rank_output(const FailureEvidence& evidence) {
   const auto found = find_python_exception(evidence.stderr_tail);
   Cause cause;
   if (evidence.error_file)
     cause = from_exception(evidence.error_file->message, evidence.error_file->callstack);
-  else if (found)
+  else if (found && !(evidence.report.signal && is_lost_connection(found->message)))
     cause = from_exception(found->message, found->error.callstack);
   else
     return from_output(evidence);

@@ -17,7 +17,7 @@ constexpr int kSlowPhases = 10;   // fixed limits
 constexpr milliseconds kLeastWithPhases = 5min, kLeast = 30min;
 // For ranks of which none stands out, if there are more elsewhere: longer than evidence takes.
 constexpr milliseconds kPatience = 15s;
-constexpr std::size_t kMostPhases = 64;
+constexpr std::size_t kMostPhases = 64, kLongestPhase = 64;
 
 std::string seconds_text(milliseconds time) {
   return fmt::format("{:.{}f} s", double(time.count()) / 1000, time < 10s ? 1 : 0);
@@ -38,8 +38,15 @@ std::string steps_text(std::int64_t steps) {
 
 }  // namespace
 
-void HangWatch::begin_attempt(bool elsewhere) {
-  elsewhere_ = elsewhere;
+bool is_phase(std::string_view text) {
+  return !text.empty() && text.size() <= kLongestPhase && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.';
+  });
+}
+
+void HangWatch::begin_attempt(const std::string& host) {
+  host_ = host;
   ranks_.clear();
 }
 
@@ -70,6 +77,10 @@ void HangWatch::rank_replaced(int rank, Time now) {
     other.first_step = other.step;
   }
   ranks_[rank] = {.since = now, .phase = kTrainingPhase};
+}
+
+HangWatch::Time HangWatch::patience(Time limit) {
+  return std::max<Time>(kPatience, limit / 4);
 }
 
 bool HangWatch::in_first_steps(const Rank& rank) const {
@@ -124,7 +135,7 @@ bool HangWatch::overdue(Time now, bool suspended) const {
 std::optional<Hang> HangWatch::find(Time now, const std::vector<int>& suspended) const {
   if (!overdue(now, !suspended.empty())) return std::nullopt;
   const auto most = limit(!suspended.empty());
-  Hang hang{.limit = *most, .learned = !fixed_};
+  Hang hang{.host = host_, .limit = *most, .learned = !fixed_};
   Time last{0};
   for (const auto& [number, rank] : ranks_) {
     last = std::max(last, rank.since);
@@ -132,8 +143,7 @@ std::optional<Hang> HangWatch::find(Time now, const std::vector<int>& suspended)
   }
   hang.lasted = now - last;
   find_odd_rank(suspended, hang);
-  if (hang.why == Hang::Evidence::none && elsewhere_ &&
-      hang.lasted < *most + std::max<Time>(kPatience, *most / 4))
+  if (hang.why == Hang::Evidence::none && !host_.empty() && hang.lasted < *most + patience(*most))
     return std::nullopt;
   return hang;
 }
@@ -189,6 +199,8 @@ Cause cause_of(const Hang& hang) {
                         hang.phase);
       break;
     case Evidence::none:
+      who = "no rank stands out";
+      if (!hang.activity.empty()) break;
       who = fmt::format("no rank stands out: {} {} completed {}; rank {} is in phase {}", ranks,
                         many ? "have" : "has", steps_text(hang.step), hang.rank, hang.phase);
       break;
@@ -198,10 +210,13 @@ Cause cause_of(const Hang& hang) {
   if (advice.empty())
     advice = fmt::format(
         "find out what this rank was waiting for{}; if it was only slow, set a longer "
-        "--hang-timeout or report its long phases (docs/launcher.md, \"Hangs\")",
-        hang.evidence.empty() ? "" : fmt::format(" (see {}/summary.txt)", hang.evidence));
+        "--hang-timeout or {} (docs/launcher.md, \"Hangs\")",
+        hang.evidence.empty() ? "" : fmt::format(" (see {}/summary.txt)", hang.evidence),
+        hang.activity.empty() ? "report its long phases" : "choose other signs of activity");
   return {Cause::Kind::hang,
-          fmt::format("hang: no rank made progress for {} (limit {}, {}); {}",
+          fmt::format("hang: no rank{} {} for {} (limit {}, {}); {}",
+                      hang.host.empty() ? "" : fmt::format(" on {}", hang.host),
+                      hang.activity.empty() ? "made progress" : hang.activity,
                       seconds_text(hang.lasted), seconds_text(hang.limit),
                       hang.learned ? "learned from earlier steps" : "from --hang-timeout", who),
           advice};

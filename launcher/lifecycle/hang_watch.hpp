@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/lifecycle/diagnosis.hpp"
@@ -23,10 +24,14 @@ struct Heartbeat {
 
 inline constexpr const char* kTrainingPhase = "training";
 
+// Whether the text can be the name of a phase: a word of at most 64 letters, digits and _-.
+bool is_phase(std::string_view text);
+
 // A job in which no rank makes progress.
 struct Hang {
   enum class Evidence { suspended, behind, other_phase, none };
 
+  std::string host = {};                      // where the ranks are; empty: the job has one node
   int rank = 0;                               // the odd one out
   Evidence why = {};                          // by which it was found; none: all ranks look alike
   std::vector<int> like;                      // all ranks of which the same is true
@@ -34,6 +39,8 @@ struct Hang {
   std::string phase;                          // of `rank`
   std::chrono::milliseconds lasted{0}, limit{0};
   bool learned = false;  // the limit follows from earlier steps
+  // What no rank did, such as "wrote output"; empty: none reported progress.
+  std::string activity = {};
   std::string reason;    // why it is this rank, from the evidence; empty: see `why`
   std::string evidence;  // the folder with the evidence about all ranks; empty: there is none
 
@@ -63,13 +70,17 @@ class HangWatch {
  public:
   using Time = std::chrono::milliseconds;
 
+  // How much later than the limit a hang is found if no rank of this node stands out and the job
+  // has other nodes.
+  static Time patience(Time limit);
+
   // No limit: learn it. 0: never find a hang.
   explicit HangWatch(std::optional<Time> fixed_limit) : fixed_(fixed_limit) {}
 
-  // All ranks start again. `elsewhere`: some of the job's ranks report to another launcher. Then a
-  // hang in which no rank stands out is found later, so that the launcher of a rank that stands out
-  // reports it first.
-  void begin_attempt(bool elsewhere);
+  // All ranks start again. `host`: the name of this node if some of the job's ranks report to the
+  // launcher of another one, else empty. Then a hang in which no rank stands out is found later, so
+  // that the launcher of a rank that stands out reports it first.
+  void begin_attempt(const std::string& host);
   void record(const Heartbeat& heartbeat, Time now);
   // A new process has taken the rank's place, and the others wait until it is ready: they all start
   // again.
@@ -106,7 +117,7 @@ class HangWatch {
   void find_odd_rank(const std::vector<int>& suspended, Hang& hang) const;
 
   std::optional<Time> fixed_;
-  bool elsewhere_ = false;
+  std::string host_;
   bool names_phases_ = false;
   std::map<int, Rank> ranks_;
   std::map<std::string, Durations> learned_;  // by phase

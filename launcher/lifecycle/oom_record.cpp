@@ -18,7 +18,7 @@ std::uint64_t number_after(std::string_view line, std::string_view name) {
 std::optional<OomRecord> oom_record_in(std::string_view line) {
   constexpr std::string_view kKilled = "Killed process ";
   const auto at = line.find(kKilled);
-  if (at == line.npos || line.find("ut of memory") == line.npos) return std::nullopt;
+  if (at == line.npos) return std::nullopt;
   OomRecord record;
   record.pid = static_cast<pid_t>(number_after(line.substr(at), kKilled));
   const auto open = line.find('(', at), numbers = line.find(" total-vm:", at);

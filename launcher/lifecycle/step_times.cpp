@@ -15,20 +15,36 @@ constexpr int kKnown = 3;  // reports; the first ones are slow on every rank
 
 }  // namespace
 
-std::optional<Straggler> StepTimes::record(const Heartbeat& heartbeat) {
-  Rank& rank = ranks_[heartbeat.rank];
-  if (heartbeat.step) {
-    rank.step = std::max(rank.step, *heartbeat.step);
-    rank.phase = kTrainingPhase;
+bool is_slower(double busy_ms, double others_ms) {
+  return busy_ms >= kSlower * others_ms && busy_ms - others_ms >= kLeastDifference;
+}
+
+// Several steps may have been done since the last report. A program that trains again, or goes back
+// to a checkpoint, counts from a lower number.
+void StepTimes::record_step(Rank& rank, std::int64_t step, Time now) {
+  if (step != rank.step) {
+    if (rank.stepped && rank.step >= 0 && step > rank.step) {
+      const double time = std::chrono::duration<double, std::milli>(now - *rank.stepped).count() /
+                          static_cast<double>(step - rank.step);
+      rank.step_ms = rank.step_ms ? *rank.step_ms + kSmoothing * (time - *rank.step_ms) : time;
+    }
+    rank.step = step;
+    rank.stepped = now;
   }
+  rank.phase = kTrainingPhase;
+}
+
+std::optional<Straggler> StepTimes::record(const Heartbeat& heartbeat, Time now) {
+  Rank& rank = ranks_[heartbeat.rank];
+  if (heartbeat.step) record_step(rank, *heartbeat.step, now);
   if (heartbeat.phase) rank.phase = *heartbeat.phase;
+  if (rank.phase != kTrainingPhase) rank.stepped.reset();
   if (!heartbeat.busy_ms) return std::nullopt;
   ++rank.reports;
   const double weight = rank.reports <= kKnown ? 1 : kSmoothing;
   rank.busy_ms += weight * (*heartbeat.busy_ms - rank.busy_ms);
   const auto others = median_without(heartbeat.rank);
-  const bool slower = rank.reports > kKnown && others && rank.busy_ms >= kSlower * *others &&
-                      rank.busy_ms - *others >= kLeastDifference;
+  const bool slower = rank.reports > kKnown && others && is_slower(rank.busy_ms, *others);
   rank.slow = slower ? rank.slow + 1 : 0;
   if (rank.slow < kPersistent || rank.named) return std::nullopt;
   rank.named = true;
@@ -48,7 +64,8 @@ std::optional<double> StepTimes::median_without(int without) const {
 std::vector<RankProgress> StepTimes::progress() const {
   std::vector<RankProgress> all;
   for (const auto& [number, rank] : ranks_) {
-    auto& one = all.emplace_back(RankProgress{number, rank.step, rank.phase});
+    auto& one = all.emplace_back(RankProgress{number, rank.step, rank.phase, rank.step_ms});
+    one.straggler = rank.slow >= kPersistent;
     if (rank.reports == 0) continue;
     one.busy_ms = rank.busy_ms;
     if (const auto others = median_without(number); others && *others > 0)

@@ -13,7 +13,7 @@ namespace mgpu::launcher {
 namespace {
 
 // What mgpu-train, torch, gloo and NCCL print when a collective does not finish.
-bool waited_for_others(std::string_view text) {
+bool has_timed_out(std::string_view text) {
   return std::ranges::any_of(
       std::array{"timed out", "Timed out", "timeout", "Timeout", "did not finish within"},
       [&](std::string_view words) { return text.find(words) != std::string_view::npos; });
@@ -21,18 +21,22 @@ bool waited_for_others(std::string_view text) {
 
 }  // namespace
 
+bool may_have_waited(const AttemptResult& attempt) {
+  if (!attempt.first_failure || attempt.first_failure->suspended) return false;
+  return attempt.cause.kind == Cause::Kind::hang || has_timed_out(attempt.cause.text) ||
+         has_timed_out(attempt.stderr_tail);
+}
+
 void blame_suspended(AttemptResult& attempt) {
   const auto found = std::ranges::find_if(attempt.ranks, &RankResult::suspended);
-  if (!attempt.first_failure || attempt.first_failure->suspended || found == attempt.ranks.end())
-    return;
+  if (found == attempt.ranks.end() || !may_have_waited(attempt)) return;
   auto& cause = attempt.cause;
-  if (!waited_for_others(cause.text) && !waited_for_others(attempt.stderr_tail)) return;
   const auto& suspended = *found;
   const auto place = suspended.host.empty() ? "" : fmt::format(" on {}", suspended.host);
-  auto text = fmt::format(
-      "hang: rank {}{} was suspended by a signal or a debugger; rank {} timed out waiting for it: "
-      "{}",
-      suspended.rank, place, attempt.first_failure->rank, cause.text);
+  auto text =
+      fmt::format("hang: rank {}{} was suspended by a signal or a debugger; rank {} {} for it: {}",
+                  suspended.rank, place, attempt.first_failure->rank,
+                  cause.text.starts_with("hang: ") ? "waited" : "timed out waiting", cause.text);
   cause = cause_of({.why = Hang::Evidence::suspended, .like = {suspended.rank}});
   cause.text = rendezvous::printable(text);
   attempt.first_failure = suspended;

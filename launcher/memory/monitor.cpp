@@ -84,6 +84,12 @@ void MemoryMonitor::rank_replaced(int local_rank) {
   if (rank < killed_at_.size()) killed_at_[rank] = 0;
 }
 
+int MemoryMonitor::busiest_gpu() const {
+  int percent = -1;
+  for (const auto& reading : last_.gpus) percent = std::max(percent, reading.activity.utilization);
+  return percent;
+}
+
 void MemoryMonitor::end_attempt() {
   active_ = false;
   timer_.cancel();

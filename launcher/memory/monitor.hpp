@@ -48,6 +48,8 @@ class MemoryMonitor {
   void end_attempt();
   // Another process has taken the rank's place.
   void rank_replaced(int local_rank);
+  // The use of the busiest GPU in percent, as read last; -1: unknown.
+  int busiest_gpu() const;
   // Adds what is known about a rank that failed. `killed` are the kernel's OOM kills of the
   // attempt.
   void complete(MemoryFacts& facts, int local_rank, pid_t pid,

@@ -1,5 +1,8 @@
 #include "launcher/memory/process_memory.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <filesystem>
@@ -49,6 +52,21 @@ void add_children(pid_t pid, std::vector<pid_t>& found) {
   }
 }
 
+// Of the process, and of its children that it has waited for: fields 14 to 17 of /proc/PID/stat.
+std::uint64_t cpu_ticks(pid_t pid) {
+  const auto text = read_kernel_file(fmt::format("/proc/{}/stat", pid)).value_or("");
+  const auto name_end = text.rfind(')');
+  if (name_end == text.npos) return 0;
+  std::string_view left = std::string_view(text).substr(name_end + 1);
+  std::uint64_t ticks = 0;
+  for (int field = 3; field <= 17; ++field) {
+    left.remove_prefix(std::min(left.find_first_not_of(' '), left.size()));
+    if (field >= 14) ticks += number_in(left.substr(0, left.find(' ')));
+    left.remove_prefix(std::min(left.find(' '), left.size()));
+  }
+  return ticks;
+}
+
 std::uint64_t share_of(pid_t pid) {
   const auto text = read_kernel_file(fmt::format("/proc/{}/smaps_rollup", pid)).value_or("");
   return kib_after(text, "\nPss_Anon:") + kib_after(text, "\nPss_Shmem:");
@@ -73,6 +91,17 @@ std::uint64_t exact_bytes(pid_t rank, const RankMemory& memory) {
   if (bytes == 0) return 0;
   for (const pid_t child : memory.children) bytes += share_of(child);
   return bytes;
+}
+
+std::chrono::milliseconds cpu_time_of(pid_t rank) {
+  std::vector<pid_t> processes{rank};
+  std::uint64_t ticks = 0;
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    ticks += cpu_ticks(processes[i]);
+    add_children(processes[i], processes);
+  }
+  static const auto per_second = static_cast<std::uint64_t>(std::max(::sysconf(_SC_CLK_TCK), 1L));
+  return std::chrono::milliseconds(ticks * 1000 / per_second);
 }
 
 HostMemory host_memory() {

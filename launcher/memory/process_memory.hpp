@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -25,6 +26,9 @@ RankMemory memory_of(pid_t rank);
 // What the same processes use, each shared page counted once (from Linux 5.4 on). It takes about a
 // millisecond for each 100 MiB. 0: the kernel does not report it for the rank.
 std::uint64_t exact_bytes(pid_t rank, const RankMemory& memory);
+
+// The CPU time that the rank's process and its descendants have used so far; 0 if it has ended.
+std::chrono::milliseconds cpu_time_of(pid_t rank);
 
 // The memory of the machine, and what is in use, without page cache that the kernel can drop.
 struct HostMemory {

@@ -44,6 +44,7 @@ ClusterMember::ClusterMember(asio::io_context& io, RendezvousPlan plan, Node nod
                  start_round(begin, address, port);
                },
            .stop_requested = callbacks_.stop_requested,
+           .job_idle = callbacks_.job_idle,
            .noticed =
                [this](const rendezvous::Notice& notice) {
                  excluded_ = notice.excluded;

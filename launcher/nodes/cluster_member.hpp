@@ -35,6 +35,7 @@ class ClusterMember {
     std::function<void(const rendezvous::Begin&, const std::string& address, int port)>
         round_started;
     std::function<void(const rendezvous::Stop&)> stop_requested;
+    std::function<void(const rendezvous::JobIdle&)> job_idle;
     std::function<void(const rendezvous::Pause&)> paused;
     // The leader is lost: the owner must stop all ranks and then call ranks_stopped().
     std::function<void(const std::string& why)> leader_lost;
@@ -55,6 +56,8 @@ class ClusterMember {
   // Report to the leader that this node's ranks in the round are being stopped, or have ended.
   void report_stopping(int round, int signo);
   void report_ended(rendezvous::NodeEnded end, rendezvous::Nanoseconds when);
+  // How far this node's ranks in the round are.
+  void report_progress(const rendezvous::Progress& progress) { leader_connection_.send(progress); }
   void leave(int signo, const std::string& why);
   void ranks_stopped();
   // See LeaderConnection. An elected leader that is suspended is replaced, so it does not ask.

@@ -127,7 +127,7 @@ void Coordinator::assess_round(LeaderTime now) {
   int status = exit_status::of_signal(stop_signal_);
   if (failed && stop_signal_ == 0) {
     over.decision.emplace();
-    over.node_change = maybe_exclude(over.failures, *over.decision);
+    over.node_change = maybe_exclude(round_.attributed_failures(), *over.decision);
     const int reported = over.failures.front().second.status;
     status = reported > 0 && reported < 256 ? reported : 1;
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "launcher/lifecycle/suspended_rank.hpp"
+#include "launcher/nodes/progress_json.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/heartbeat.hpp"
 
@@ -148,7 +149,10 @@ void Leader::on_message(Connections::PeerId peer, rendezvous::Message&& message)
     carry_out_all(coordinator_.failing(peer, *failing, now));
   } else if (const auto* end = std::get_if<rendezvous::NodeEnded>(&message)) {
     round_results_[peer] = attempt_from_json(end->details).ranks;
+    progress_.end(peer);
     carry_out_all(coordinator_.ended(peer, *end, now));
+  } else if (const auto* progress = std::get_if<rendezvous::Progress>(&message)) {
+    return record_progress(peer, *progress);
   } else if (const auto* leave = std::get_if<rendezvous::Leave>(&message)) {
     carry_out_all(coordinator_.leaves(peer, *leave, now));
     connections_.close(peer);
@@ -161,6 +165,25 @@ void Leader::on_message(Connections::PeerId peer, rendezvous::Message&& message)
     return open_link(peer, *relay);
   }
   changed_ = true;
+}
+
+// Of several new stragglers of a node, the slowest is described.
+void Leader::record_progress(NodeId node, const rendezvous::Progress& progress) {
+  if (progress.round != round_ || std::ranges::find(round_nodes_, node) == round_nodes_.end())
+    return;
+  if (progress.idle >= 0) {
+    const auto now = boot_now();
+    progress_.note_active(node, now - LeaderTime(progress.idle));
+    const auto last = progress_.last_active(round_nodes_);
+    connections_.send(node, rendezvous::JobIdle{round_, last ? (now - *last).count() : 0});
+  }
+  const auto found = progress_.record(node, progress_from_json(progress.ranks));
+  if (found.empty()) return;
+  auto line = straggler_line(*std::ranges::max_element(found, {}, &Straggler::busy_ms),
+                             coordinator_.host_of(node));
+  if (found.size() > 1)
+    line += fmt::format("; {} more ranks of this node are stragglers", found.size() - 1);
+  callbacks_.print_line(line);
 }
 
 // --- Store clients on other nodes
@@ -202,6 +225,7 @@ void Leader::close_links() {
 
 void Leader::on_gone(Connections::PeerId peer, Connections::CloseReason how) {
   links_.erase(peer);
+  progress_.end(peer);
   if (agents_.erase(peer) == 0) return;
   const bool certainly_ended = how == Connections::CloseReason::closed;
   carry_out_all(coordinator_.gone(peer, connections_.facts(peer).last_heartbeat, certainly_ended,
@@ -252,6 +276,7 @@ void Leader::carry_out(const StartRound& action) {
   }
   round_ = action.round;
   round_nodes_ = action.nodes;
+  progress_ = {};
   to_rejoin_ = action.to_rejoin;
   traced_at_ = {};
   write_trace();

@@ -13,6 +13,7 @@
 
 #include "launcher/lifecycle/report.hpp"
 #include "launcher/nodes/coordinator.hpp"
+#include "launcher/nodes/job_progress.hpp"
 #include "launcher/nodes/job_registry.hpp"
 #include "rendezvous/connections.hpp"
 #include "rendezvous/store/local_peers.hpp"
@@ -64,6 +65,7 @@ class Leader {
   void write_trace();
   void on_message(Connections::PeerId peer, rendezvous::Message&& message);
   void on_store_records(Connections::PeerId peer, std::string_view records);
+  void record_progress(NodeId node, const rendezvous::Progress& progress);
   void open_link(Connections::PeerId peer, const rendezvous::RelayStore& request);
   void close_links();
   void flush_links();
@@ -99,7 +101,8 @@ class Leader {
   JobResult history_;
   int round_ = -1;
   std::vector<NodeId> round_nodes_;
-  int to_rejoin_ = 0;  // see Begin
+  JobProgress progress_;  // of the ranks in the round
+  int to_rejoin_ = 0;     // see Begin
   std::map<NodeId, std::vector<RankResult>> round_results_;
   int round_restarts_ = 0;  // before this round
   rendezvous::Nanoseconds began_{0}, inform_until_{0}, traced_at_{0};

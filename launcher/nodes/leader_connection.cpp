@@ -108,6 +108,8 @@ void LeaderConnection::on_message(rendezvous::Message&& message) {
                              begin->master_port != 0 ? begin->master_port : leader_.port());
   } else if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) {
     callbacks_.stop_requested(*stop);
+  } else if (const auto* idle = std::get_if<rendezvous::JobIdle>(&message)) {
+    callbacks_.job_idle(*idle);
   } else if (const auto* pause = std::get_if<rendezvous::Pause>(&message)) {
     on_pause(*pause);
   } else if (const auto* end = std::get_if<rendezvous::End>(&message)) {

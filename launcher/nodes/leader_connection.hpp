@@ -45,6 +45,7 @@ class LeaderConnection {
     std::function<void(const rendezvous::Begin&, const std::string& address, int port)>
         round_started;
     std::function<void(const rendezvous::Stop&)> stop_requested;
+    std::function<void(const rendezvous::JobIdle&)> job_idle = [](const auto&) {};
     std::function<void(const rendezvous::Notice&)> noticed;
     std::function<void(const rendezvous::Pause&)> paused;
     // The connection to the leader is lost. The owner must stop all ranks and then call

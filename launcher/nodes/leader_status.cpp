@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/nodes/leader.hpp"
+#include "launcher/nodes/progress_json.hpp"
 
 namespace mgpu::launcher {
 
@@ -36,6 +37,8 @@ std::string Leader::status() const {
                    {"ranks", json::array()}};
     for (int local = 0; node.node_rank >= 0 && local < node.nproc; ++local)
       object["ranks"].push_back(base_rank++);
+    if (const auto ranks = progress_.of(node.id); !ranks.empty())
+      object["progress"] = progress_to_json(ranks);
     answer["nodes"].push_back(std::move(object));
   }
   return answer.dump(2, ' ', false, json::error_handler_t::replace);

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "launcher/lifecycle/failure_kind.hpp"
+
 namespace mgpu::launcher {
 
 using rendezvous::NodeEnded;
@@ -111,6 +115,22 @@ NodeRound::Failures NodeRound::failures() const {
   std::ranges::sort(found, {}, [](const auto& failure) {
     return std::pair(failure.second.cascade, failure.second.when);
   });
+  return found;
+}
+
+NodeRound::Failures NodeRound::attributed_failures() const {
+  auto found = failures();
+  if (found.empty() || !found.front().second.waited) return found;
+  auto& [first, failure] = found.front();
+  const auto suspended = std::ranges::find_if(nodes_, [](const auto& entry) {
+    return entry.second.result && entry.second.result->suspended >= 0;
+  });
+  if (suspended == nodes_.end()) return found;
+  first = suspended->first;
+  failure.rank = suspended->second.result->suspended;
+  failure.cause = name_of(FailureKind::hang);
+  failure.text = fmt::format("rank {} was suspended", failure.rank);
+  failure.certain = failure.cascade = false;
   return found;
 }
 

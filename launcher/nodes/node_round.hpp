@@ -63,6 +63,10 @@ class NodeRound {
   bool all_done() const;  // every node has ended, with success
   // In order of time; those that are a consequence of another node's failure come last.
   Failures failures() const;
+  // The same for decisions: if the first one may be a consequence of a rank that does not go on,
+  // and a rank of another node was suspended then, the first failure is the hang of that rank and
+  // node.
+  Failures attributed_failures() const;
   std::int64_t last_step() const;  // that a rank of a node that has ended reported; -1: none
   // Whether the failure may be a consequence of a disturbance or a loss: ranks fail when their
   // peers vanish. It has its own cause only if it happened before both, by more than `slack`.

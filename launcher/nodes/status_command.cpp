@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "launcher/lifecycle/memory_text.hpp"
+#include "launcher/lifecycle/step_times.hpp"
 #include "launcher/nodes/credentials.hpp"
 #include "launcher/nodes/job_registry.hpp"
 #include "launcher/nodes/master_address.hpp"
@@ -188,20 +189,43 @@ std::string restarts_text(const nlohmann::json& status) {
   return fmt::format("{} of {}", restarts, status.at("max_restarts").get<int>());
 }
 
+std::string milliseconds_text(const nlohmann::json& rank, const char* name) {
+  return rank.contains(name) ? fmt::format("{:.0f} ms", rank.at(name).get<double>()) : "-";
+}
+
+std::vector<std::string> progress_row(const nlohmann::json& rank) {
+  return {std::to_string(rank.at("rank").get<int>()),
+          rank.contains("step") ? std::to_string(rank.at("step").get<std::int64_t>()) : "-",
+          rank.at("phase").get<std::string>(),
+          milliseconds_text(rank, "step_ms"),
+          milliseconds_text(rank, "busy_ms"),
+          rank.contains("skew") ? fmt::format("{:.2f}", rank.at("skew").get<double>()) : "-"};
+}
+
+// Which rank is a straggler, and what it costs. Empty: it is none.
+std::string straggler_text(const nlohmann::json& rank, const std::string& host) {
+  const double skew = rank.value("skew", 0.0), busy_ms = rank.value("busy_ms", 0.0);
+  if (!rank.value("straggler", false) || skew <= 0) return {};
+  return straggler_line({rank.at("rank").get<int>(), busy_ms, busy_ms / skew}, host) + "\n";
+}
+
 // Empty if no rank reports its progress.
 std::string progress_table(const nlohmann::json& nodes) {
-  std::vector<std::vector<std::string>> rows = {{"rank", "step", "phase", "own work", "skew"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"rank", "step", "phase", "step time", "own work", "skew"}};
+  std::string stragglers;
+  const auto add_host = [&](const std::string& host) {
+    if (nodes.size() > 1) rows.back().insert(rows.back().begin() + 1, host);
+  };
+  add_host("host");
   for (const auto& node : nodes)
     for (const auto& rank : node.value("progress", nlohmann::json::array())) {
-      const bool timed = rank.contains("busy_ms");
-      rows.push_back(
-          {std::to_string(rank.at("rank").get<int>()),
-           rank.contains("step") ? std::to_string(rank.at("step").get<std::int64_t>()) : "-",
-           rank.at("phase").get<std::string>(),
-           timed ? fmt::format("{:.0f} ms", rank.at("busy_ms").get<double>()) : "-",
-           rank.contains("skew") ? fmt::format("{:.2f}", rank.at("skew").get<double>()) : "-"});
+      const std::string host = node.at("host");
+      rows.push_back(progress_row(rank));
+      add_host(host);
+      stragglers += straggler_text(rank, host);
     }
-  return rows.size() > 1 ? rendezvous::text_table(rows) : std::string();
+  return rows.size() > 1 ? rendezvous::text_table(rows) + stragglers : std::string();
 }
 
 std::string part_text(const nlohmann::json& part) {

@@ -218,6 +218,11 @@ void finish(Options& options) {
     throw UsageError(
         "--replace-ranks: each replacement counts as a restart and none is allowed; add "
         "--max-restarts N");
+  if (!options.hang_activity.empty() && options.hang_timeout.value_or(Milliseconds(0)).count() == 0)
+    throw UsageError(
+        fmt::format("{}: a limit for activity cannot be learned; add --hang-timeout SECONDS, for "
+                    "example --hang-timeout 1800",
+                    options.origin("hang-activity").text()));
   if (options.json && !options.dry_run)
     options.notes.push_back(
         "--json has no effect without --dry-run; use --report FILE for a JSON report");
@@ -238,14 +243,18 @@ Options parse_options(const std::vector<std::string>& argv, const Variables& var
   add_variables(all, variables);
   apply_all(first, all);  // decides which files to read; files cannot change that
   first.target = arguments.target.value_or("");
+  first.only_set = first.target.empty() && !first.set.empty() && !first.module && !first.no_python;
+  if (first.only_set) first.target = "mgpu-train";
 
   Options options = defaults_for(program);
   if (const auto* config = strongest(all, *find_option("config")))
     append_settings(read_config(config->value, first.is_recipe(), config->origin()), all,
                     options.notes);
-  if (first.is_recipe()) append_settings(read_recipe(first.target), all, options.notes);
+  if (first.is_recipe() && !first.only_set)
+    append_settings(read_recipe(first.target), all, options.notes);
   apply_all(options, all);
   options.target = std::move(first.target);
+  options.only_set = first.only_set;
   options.args = std::move(arguments.rest);
   record_given(options, all);
   finish(options);

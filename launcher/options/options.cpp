@@ -10,7 +10,8 @@ std::string Origin::text() const {
 
 bool Options::is_recipe() const {
   return !module && !no_python &&
-         (target.ends_with(".yaml") || target.ends_with(".yml") || target.ends_with(".json"));
+         (only_set || target.ends_with(".yaml") || target.ends_with(".yml") ||
+          target.ends_with(".json"));
 }
 
 Origin Options::origin(const std::string& option, const std::string& value) const {

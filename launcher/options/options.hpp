@@ -69,6 +69,7 @@ struct Options {
 
   // Target: a path or, with `module`, a module's name.
   std::string target;
+  bool only_set = false;  // no TARGET: the recipe consists of `set`, and target is mgpu-train
   std::vector<std::string> args;
   bool module = false;
   bool no_python = false;
@@ -122,6 +123,9 @@ struct Options {
   std::optional<Milliseconds> failure_grace;  // after the failure of another rank; unset: grace
   // Without progress for this long a job hangs; 0: never, unset: learned from its steps.
   std::optional<Milliseconds> hang_timeout;
+  // What counts as activity of ranks that report no steps: output, cpu, gpu; empty: they never
+  // hang.
+  std::vector<std::string> hang_activity;
   std::vector<int> signals_to_handle;  // never empty after parsing
   bool signal_group = false;
   std::uint64_t worker_memory = 0;  // host memory of a rank in bytes; 0: no limit

@@ -108,6 +108,17 @@ std::map<FailureKind, FailurePolicy> parse_on_failure(const std::string& text) {
   return policies;
 }
 
+std::vector<std::string> parse_hang_activity(const std::string& text) {
+  std::vector<std::string> signs;
+  if (trimmed(text) == "off") return signs;
+  for (const auto part : split_trimmed(text, ',')) {
+    if (part != "output" && part != "cpu" && part != "gpu")
+      throw UsageError("need off, or a list of output, cpu and gpu, for example output,gpu");
+    if (std::ranges::find(signs, part) == signs.end()) signs.emplace_back(part);
+  }
+  return signs;
+}
+
 bool parse_bool(const std::string& text) {
   if (const auto number = whole_number(text)) return *number != 0;
   const auto word = std::string(trimmed(text));
@@ -146,7 +157,7 @@ std::uint64_t parse_size(const std::string& text) {
   constexpr std::string_view kUnits = "KMGT";
   if (unit.size() == 1)
     if (const auto at = kUnits.find(static_cast<char>(unit[0] & ~0x20)); at != kUnits.npos)
-      factor = std::pow(1024.0, double(at + 1));
+      factor = static_cast<double>(1ull << (10 * (at + 1)));
   const double bytes = number * factor;
   const bool fits = bytes >= kLeast && bytes <= kMost;
   if (error != std::errc() || !fits)

@@ -25,6 +25,8 @@ std::string parse_choice(const std::string& text, const std::vector<std::string>
 std::pair<int, bool> parse_restarts(const std::string& text);  // 3 or 3/progress
 // nan=give_up,import_error=restart
 std::map<FailureKind, FailurePolicy> parse_on_failure(const std::string& text);
+// off or output,cpu
+std::vector<std::string> parse_hang_activity(const std::string& text);
 RankCount parse_rank_count(const std::string& text);            // 4, gpu, cpu, auto
 std::pair<int, int> parse_node_range(const std::string& text);  // 2 or 1:4
 StreamMap parse_stream_map(const std::string& text);            // 3 or 0:1,11:3

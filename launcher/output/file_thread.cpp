@@ -252,4 +252,9 @@ bool QueuedFile::empty() const {
   return state_->bytes.empty();
 }
 
+bool QueuedFile::release_memory() {
+  const std::lock_guard lock(state_->mutex);
+  return state_->bytes.release_memory();
+}
+
 }  // namespace mgpu::launcher

@@ -65,6 +65,8 @@ class QueuedFile {
   void append(std::string_view bytes);
   bool full() const;
   bool empty() const;
+  // Gives back the memory of its buffers if they are empty, and returns whether they are.
+  bool release_memory();
 
  private:
   struct State;

@@ -42,6 +42,7 @@ class LineSplitter {
   }
 
   bool has_partial() const { return !pending_.empty(); }
+  void release_memory() { pending_.shrink_to_fit(); }
 
  private:
   // The position after the last line end. A \r at the very end may be half of \r\n and is kept

@@ -12,12 +12,15 @@
 #include "launcher/output/rank_stream.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/spelling.hpp"
+#include "rendezvous/base/unused_memory.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
 constexpr auto kLongestFlush = std::chrono::minutes(1);
 constexpr auto kPartialLineDelay = std::chrono::milliseconds(100);
+constexpr auto kReleaseDelay = std::chrono::seconds(2);
+constexpr std::size_t kLittle = 64 << 10;  // leaves no large buffers behind
 constexpr unsigned kStdout = 1, kStderr = 2;
 constexpr std::size_t kReportedBytes = 16 << 10, kSavedBytes = 64 << 10;
 
@@ -49,7 +52,8 @@ Output::Output(boost::asio::io_context& io, const Options& options, int ranks)
       out_(std::make_unique<Sink>(io, STDOUT_FILENO)),
       streams_(static_cast<size_t>(ranks) * 2),
       partial_timer_(io),
-      give_up_timer_(io) {
+      give_up_timer_(io),
+      release_timer_(io) {
   files_.on_progress([this] { make_progress(); });
   files_.on_failure([this](const auto& path, int error) { log_failed(path, error); });
   // Two queues into one pipe would mix their lines.
@@ -97,6 +101,13 @@ bool Output::full() const {
   return std::ranges::any_of(streams_, [](const auto& stream) { return stream && stream->full(); });
 }
 
+std::uint64_t Output::bytes_from(int local_rank) const {
+  std::uint64_t bytes = 0;
+  for (const bool err : {false, true})
+    if (const auto& stream = streams_[slot(local_rank, err)]) bytes += stream->bytes();
+  return bytes;
+}
+
 void Output::begin_attempt() {
   for (auto& stream : streams_) stream.reset();
 }
@@ -116,7 +127,7 @@ void Output::end_attempt() {
 
 std::string Output::stderr_tail(int local_rank) const {
   const auto& stream = streams_[slot(local_rank, true)];
-  return stream ? std::string(stream->tail(kReportedBytes)) : std::string();
+  return stream ? stream->tail(kReportedBytes) : std::string();
 }
 
 void Output::save_tails(int local_rank, const std::string& log_dir) {
@@ -197,6 +208,29 @@ void Output::schedule_partial_flush() {
 void Output::flush_partial_lines() {
   for (auto& stream : streams_)
     if (stream && stream->has_partial()) stream->flush_partial();
+}
+
+void Output::bytes_read(std::size_t bytes) {
+  read_since_release_ += bytes;
+  if (release_armed_ || read_since_release_ <= kLittle) return;
+  release_armed_ = true;
+  release_timer_.expires_after(kReleaseDelay);
+  release_timer_.async_wait([this](const boost::system::error_code& cancelled) {
+    release_armed_ = false;
+    if (!cancelled) release_memory();
+  });
+}
+
+// Buffers keep their size, which saves time as long as a flood of output lasts.
+void Output::release_memory() {
+  bool all = true;
+  for (auto& stream : streams_)
+    if (stream) all = stream->release_memory() && all;
+  for (Sink* sink : {out_.get(), err_.get()})
+    if (sink) all = sink->release_memory() && all;
+  rendezvous::release_freed_memory();
+  if (all) read_since_release_ = 0;
+  bytes_read(0);
 }
 
 void Output::begin_output(Sink& sink, const RankStream* who, bool line_left_open) {

@@ -3,6 +3,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,6 +39,8 @@ class Output {
 
   // Whether a rank that writes has to wait, because the console or its log file is full.
   bool full() const;
+  // How many bytes of the rank's current process were read.
+  std::uint64_t bytes_from(int local_rank) const;
   // Forgets the streams of the previous attempt.
   void begin_attempt();
   // Reads what the rank left in its pipes, even if the console is full.
@@ -70,6 +73,9 @@ class Output {
   void make_progress();
   void give_up_files();
   void schedule_partial_flush();
+  // Soon after a flood of output the memory that it needed is given back.
+  void bytes_read(std::size_t bytes);
+  void release_memory();
   void flush_partial_lines();
   // Called before a stream's lines are written: ends a line that another stream left open.
   void begin_output(Sink& sink, const RankStream* who, bool line_left_open);
@@ -81,8 +87,10 @@ class Output {
   FileThread files_;
   std::unique_ptr<Sink> out_, err_;                   // err_ is null when both are the same file
   std::vector<std::shared_ptr<RankStream>> streams_;  // stdout and stderr of each rank in turn
-  boost::asio::steady_timer partial_timer_, give_up_timer_;
+  boost::asio::steady_timer partial_timer_, give_up_timer_, release_timer_;
   bool partial_armed_ = false;
+  bool release_armed_ = false;
+  std::size_t read_since_release_ = 0;
   const RankStream* open_line_ = nullptr;
   bool warned_of_logs_ = false;
   std::function<void()> when_flushed_;

@@ -32,6 +32,13 @@ class PendingBytes {
     forget(waiting_);
     forget(writing_);
   }
+  // Gives back the memory of empty blocks. False: some bytes are still to be written.
+  bool release_memory() {
+    if (!empty()) return false;
+    waiting_.shrink_to_fit();
+    writing_.shrink_to_fit();
+    return true;
+  }
 
  private:
   // A block that was far larger than usual gives its memory back.

@@ -18,7 +18,6 @@ namespace {
 using rendezvous::throw_errno;
 using rendezvous::UniqueFd;
 
-constexpr size_t kTailBytes = 64 << 10;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr int kReadsATurn = 4;            // then the other ranks and the supervisor get their turn
 constexpr size_t kDrainBytes = 4u << 20;  // more than any pipe holds
@@ -112,8 +111,10 @@ bool RankStream::read_once() {
 }
 
 void RankStream::pass_on(std::string_view bytes) {
+  bytes_ += bytes.size();
+  output_.bytes_read(bytes.size());
   if (log_) log_->append(bytes);
-  keep_tail(bytes);
+  tail_.append(bytes);
   if (!route_.console && !filtered_) return;
   if (route_.raw && !filtered_) {
     route_.console->write(bytes);
@@ -149,15 +150,12 @@ void RankStream::finish() {
   source_.close(ignored);
 }
 
-void RankStream::keep_tail(std::string_view bytes) {
-  if (bytes.size() > kTailBytes) bytes.remove_prefix(bytes.size() - kTailBytes);
-  if (tail_.size() + bytes.size() > 2 * kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
-  tail_.append(bytes);
-}
-
-std::string_view RankStream::tail(std::size_t most) const {
-  const std::string_view all = tail_;
-  return all.substr(all.size() - std::min(all.size(), most));
+bool RankStream::release_memory() {
+  splitter_.release_memory();
+  bool empty = true;
+  for (const auto& file : {log_.get(), filtered_.get()})
+    if (file) empty = file->release_memory() && empty;
+  return empty;
 }
 
 void RankStream::filter(std::string_view lines) {

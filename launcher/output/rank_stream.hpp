@@ -2,6 +2,7 @@
 
 #include <boost/asio/posix/stream_descriptor.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include "launcher/output/file_thread.hpp"
 #include "launcher/output/line_splitter.hpp"
 #include "launcher/output/output.hpp"
+#include "launcher/output/tail_buffer.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
@@ -41,15 +43,17 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
   bool has_partial() const { return splitter_.has_partial(); }
   void flush_partial();  // shows an unfinished line, such as a prompt
   void resize();
-  // Of the last bytes of the stream, at most `most`; also after finish(). 64 KiB are kept.
-  std::string_view tail(std::size_t most) const;
+  // The last bytes of the stream, at most `most`; also after finish(). 64 KiB are kept.
+  std::string tail(std::size_t most) const { return tail_.last(most); }
+  // Gives back the memory of empty buffers. False: bytes wait in one of them.
+  bool release_memory();
+  std::uint64_t bytes() const { return bytes_; }  // read so far
   bool has_log() const { return !route_.log_path.empty(); }
 
  private:
   bool read_once();  // false when there is nothing (more) to read
   void pass_on(std::string_view bytes);
   void to_console(std::string_view lines, bool whole);
-  void keep_tail(std::string_view bytes);
   void filter(std::string_view lines);
   void open_pipe();
   bool open_terminal();
@@ -60,7 +64,8 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
   rendezvous::UniqueFd child_end_;
   std::unique_ptr<QueuedFile> log_, filtered_;
   LineSplitter splitter_;
-  std::string tail_;
+  TailBuffer tail_{64 << 10};
+  std::uint64_t bytes_ = 0;
   bool waiting_ = false;
   bool ended_ = false;
 };

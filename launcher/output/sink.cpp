@@ -62,6 +62,13 @@ void Sink::write(std::string_view bytes) {
   wait_for_room();
 }
 
+bool Sink::release_memory() {
+  if (file_) return file_->release_memory();
+  if (!empty()) return false;
+  queue_.shrink_to_fit();
+  return true;
+}
+
 // Returns the number of bytes written; 0 when it would block. Closes the sink when the reader is
 // gone.
 ssize_t Sink::put(std::string_view bytes) {

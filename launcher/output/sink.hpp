@@ -29,6 +29,9 @@ class Sink {
   bool is_file() const { return file_ != nullptr; }
   int fd() const { return fd_; }
 
+  // Gives back the memory of the queue if it is empty, and returns whether it is.
+  bool release_memory();
+
   // Called when a full sink has room again, and when it has become empty.
   void on_progress(std::function<void()> call);
 

@@ -98,7 +98,7 @@ CommandLine python_line(std::vector<std::string> tail, const Options& options) {
 }
 
 CommandLine yaml_line(const Options& options) {
-  if (head_of(options.target, "recipe").empty())
+  if (!options.only_set && head_of(options.target, "recipe").empty())
     throw UsageError(
         fmt::format("{}: the file is empty; a recipe needs at least `task:` and a model",
                     shown_path(options.target)));
@@ -108,7 +108,8 @@ CommandLine yaml_line(const Options& options) {
         fmt::format("cannot run {}: mgpu-train is neither beside mgpu-run nor on PATH; "
                     "install or build it, or set MGPU_TRAIN",
                     shown_path(options.target)));
-  CommandLine line{{std::move(trainer), options.target}, false};
+  CommandLine line{{std::move(trainer)}, false};
+  if (!options.only_set) line.argv.push_back(options.target);
   for (const auto& pair : options.set) {
     line.argv.push_back("--set");
     line.argv.push_back(pair);

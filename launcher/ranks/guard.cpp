@@ -33,6 +33,7 @@ struct Watch {
   const Guard::Job* job;
   int lifeline;
   const std::atomic<std::int64_t>* kill_by;
+  const rendezvous::CodePages* code;
 };
 
 std::int64_t now_ns() {
@@ -135,6 +136,7 @@ void guard_main(void* argument) {
   if (::chdir("/") != 0) return;  // do not keep a file system busy; "/" always exists
   rendezvous::UniqueFd held;
   pollfd lifeline{watch.lifeline, POLLIN, 0};
+  watch.code->unmap();
   std::int64_t handled_deadline = Guard::kNever.count();  // the deadline that was already handled
   while (true) {
     const auto kill_by = watch.kill_by->load(std::memory_order_relaxed);
@@ -175,7 +177,7 @@ void Guard::start() {
     rendezvous::throw_errno("cannot create a socket pair for the guard");
   rendezvous::UniqueFd read_end(ends[0]);
   lifeline_.reset(ends[1]);
-  Watch watch{&job_, read_end.get(), kill_by_};
+  Watch watch{&job_, read_end.get(), kill_by_, &code_};
   process_ = rendezvous::ChildProcess(rendezvous::fork_child(&guard_main, &watch));
   send_held_socket();
 }

@@ -10,6 +10,7 @@
 
 #include "launcher/ranks/rank_sessions.hpp"
 #include "rendezvous/base/unique_fd.hpp"
+#include "rendezvous/base/unused_memory.hpp"
 #include "rendezvous/processes/child_process.hpp"
 
 namespace mgpu::launcher {
@@ -62,6 +63,7 @@ class Guard {
   void send_held_socket();
 
   Job job_;
+  rendezvous::CodePages code_;
   std::atomic<std::int64_t>* kill_by_;  // shared with the guard
   rendezvous::ChildProcess process_;
   rendezvous::UniqueFd lifeline_;

@@ -14,6 +14,7 @@
 #include "launcher/ranks/spawn.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/small_file.hpp"
+#include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {
 namespace {
@@ -148,7 +149,10 @@ std::vector<std::string> environment_of(const RankSpec& spec, char** ours) {
   for (char** entry = ours; *entry; ++entry) {
     const std::string_view pair = *entry;
     const auto name = pair.substr(0, pair.find('='));
-    if (!changed.contains(name) && name != kTokenVariable) out.emplace_back(pair);
+    // In a job within a job, the outer one's would be taken for ours where we set none.
+    const bool of_outer_job =
+        name == rendezvous::variable::kWorkerSocket || name == rendezvous::variable::kReplacement;
+    if (!changed.contains(name) && name != kTokenVariable && !of_outer_job) out.emplace_back(pair);
   }
   for (const auto& [name, value] : changed)
     if (*value) out.push_back(fmt::format("{}={}", name, **value));

@@ -23,7 +23,6 @@ namespace mgpu::launcher {
 namespace {
 
 constexpr std::size_t kLongestLine = 4096;
-constexpr std::size_t kLongestPhase = 64;
 constexpr double kMostBusy = 1e9;
 constexpr std::size_t kConnectionsPerRank = 16;  // of the rank and of its own processes
 constexpr int kBacklog = 128;
@@ -45,13 +44,6 @@ rendezvous::UniqueFd listen_at(const std::string& name) {
         "cannot create the worker socket, so hangs are not detected, and ranks get SIGTERM when "
         "another rank fails");
   return fd;
-}
-
-bool is_phase(std::string_view text) {
-  return !text.empty() && text.size() <= kLongestPhase && std::ranges::all_of(text, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-' || c == '.';
-  });
 }
 
 // Nullopt: it is not one.
@@ -145,7 +137,8 @@ void WorkerSocket::replace(int lost, int number) {
     if (peer.rank == lost) {
       peer.lost = true;
       peer.rank.reset();
-      peer.aborts = peer.dumps = peer.reports = peer.replaces = false;
+      peer.reported.erase(lost);
+      peer.aborts = peer.dumps = peer.replaces = false;
     }
     if (std::exchange(peer.replaces, false)) send_line(peer.socket.native_handle(), line);
   }
@@ -236,12 +229,12 @@ void WorkerSocket::await(Number number) {
 
 std::map<WorkerSocket::Number, WorkerSocket::Peer>::iterator WorkerSocket::close(
     std::map<Number, Peer>::iterator peer) {
-  const auto reported = peer->second.reports ? peer->second.rank : std::nullopt;
+  const auto reported = std::move(peer->second.reported);
   const auto next = peers_.erase(peer);
-  const auto reports = [&](const auto& other) {
-    return other.second.reports && other.second.rank == reported;
-  };
-  if (reported && std::ranges::none_of(peers_, reports)) silent_(*reported);
+  for (const int rank : reported)
+    if (std::ranges::none_of(
+            peers_, [&](const auto& other) { return other.second.reported.contains(rank); }))
+      silent_(rank);
   return next;
 }
 
@@ -317,7 +310,7 @@ std::string WorkerSocket::take(Peer& peer, std::string_view line) {
     heartbeat.busy_ms = time;
   }
   if (!heartbeat.step && !heartbeat.phase) return {};
-  peer.reports = true;
+  peer.reported.insert(*peer.rank);
   heard_(heartbeat);
   return {};
 }

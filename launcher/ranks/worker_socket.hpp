@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,9 +71,9 @@ class WorkerSocket {
     pid_t pid = 0;
     std::string pending;  // an incomplete line
     std::optional<int> rank = {};
+    std::set<int> reported = {};  // ranks whose progress it has reported
     bool aborts = false;
     bool dumps = false;     // answers in which collective it is
-    bool reports = false;   // its progress
     bool replaces = false;  // can go on with a new process in the place of a lost rank
     bool lost = false;      // of a rank that was replaced; nothing that it sends counts
   };

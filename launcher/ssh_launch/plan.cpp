@@ -125,7 +125,8 @@ std::vector<AgentStart> plan_ssh_launch(const Options& o, const std::vector<Host
     if (const auto ranks = ranks_on(o, host))
       arguments.push_back(fmt::format("--nproc={}", *ranks));
     if (rank == 0 && !o.report.empty()) arguments.push_back("--report=" + o.report);
-    arguments.insert(arguments.end(), {"--rdzv-token-stdin", "--", o.target});
+    arguments.push_back("--rdzv-token-stdin");
+    if (!o.only_set) arguments.insert(arguments.end(), {"--", o.target});
     arguments.insert(arguments.end(), o.args.begin(), o.args.end());
   }
   return agents;

@@ -1,12 +1,18 @@
 """What mgpu-run costs while its ranks work: CPU time and memory."""
 
+import os
 import pathlib
+import re
 import textwrap
+import threading
 import time
 import unittest
 
-from harness import JobTest, SLOWER, until
+from harness import JobTest, SLOWER, children, comm, until
 
+SECONDS = 8
+MOST_SHARE = 0.001  # of a core
+MOST_KIB = 5 << 10  # of mgpu-run and its guard; here 3.5 MiB, but a C library may be larger elsewhere
 # Rank 0 sends the heartbeats of all ranks, as often as mgpu-train does; the others sleep.
 RANKS = textwrap.dedent('''
     import json, os, pathlib, socket, time
@@ -24,24 +30,85 @@ RANKS = textwrap.dedent('''
 ''')
 
 
+# Writes 32 MB of lines for each line that it reads from its FIFO.
+FLOODS = textwrap.dedent('''
+    import os
+    with open("fifo" + os.environ["RANK"]) as requests:
+        for _ in requests:
+            for _ in range(512): os.write(1, (b"x" * 63 + b"\\n") * 1024)
+            os.write(1, b"flood is over\\n")
+''')
+
+
+def memory(pid, field):
+    """A size in /proc/PID/status, in KiB."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(rf"^{field}:\s+(\d+)", status, re.MULTILINE)[1])
+
+
 @unittest.skipIf(SLOWER > 1, "a sanitizer costs more than the program")
 class Cost(JobTest):
-    def test_8_quiet_ranks_with_heartbeats_cost_less_than_a_thousandth_of_a_core(self):
-        job = self.start("-n", 8, "--grace", 1, self.script(RANKS))
+    def check(self, *options):
+        job = self.start("-n", 8, "--grace", 1, *options)
         self.wait_for_files("ready", 1)
         def used():  # seconds on a CPU
             tasks = pathlib.Path(f"/proc/{job.pid}/task").glob("*/schedstat")
             return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
-        begin, before = time.monotonic(), used()
-        until(lambda: time.monotonic() - begin > 3)
-        share = (used() - before) / (time.monotonic() - begin)
-        status = pathlib.Path(f"/proc/{job.pid}/status").read_text()
-        resident, = (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-        print(f"\n{100 * share:.3f} % of a core, {resident / 1024:.1f} MiB")
-        self.assertLess(share, 0.001)
-        self.assertLess(resident, 6 * 1024)
+        until(lambda: memory(job.pid, "VmRSS") < memory(job.pid, "VmHWM") - 1024, 10, "the end of the start")
+        def share():  # of a core
+            begin, before = time.monotonic(), used()
+            # Long enough for the samples of memory that are more frequent at first not to count much.
+            until(lambda: time.monotonic() - begin > SECONDS, SECONDS + 10)
+            return (used() - before) / (time.monotonic() - begin)
+        # The same work takes longer while other programs use the caches: the quietest window counts.
+        least = share()
+        for _ in range(2):
+            least = least if least < MOST_SHARE else min(least, share())
+        guard, = (pid for pid in children(job.pid) if comm(pid) == "mg-guard")
+        resident = memory(job.pid, "VmRSS") + memory(guard, "VmRSS")
+        print(f"\n{100 * least:.3f} % of a core, {resident / 1024:.1f} MiB")
+        self.assertLess(least, MOST_SHARE)
+        self.assertLess(resident, MOST_KIB)
         job.terminate()
         job.wait(20)
+
+    def test_8_quiet_ranks_with_heartbeats_cost_less_than_a_thousandth_of_a_core(self):
+        self.check(self.script(RANKS))
+
+    def test_8_quiet_ranks_that_are_judged_by_their_activity_cost_no_more(self):
+        self.check("--hang-timeout", 3600, "--hang-activity", "output,cpu", "--no-python", "/bin/sh", "-c",
+                   "echo yes > ready; exec sleep 1000")
+
+
+@unittest.skipIf(SLOWER > 1, "a sanitizer keeps freed memory")
+class Floods(JobTest):
+    def check(self, *options):
+        requests = [self.dir / f"fifo{rank}" for rank in range(2)]
+        for path in requests:
+            os.mkfifo(path)
+        job = self.start("-n", 2, "--grace", 1, *options, self.script(FLOODS))
+        over = []
+        reader = threading.Thread(
+            target=lambda: [over.append(line) for line in job.stdout if b"flood is over" in line])
+        reader.start()
+        self.addCleanup(reader.join)
+        self.addCleanup(job.kill)
+        ranks = [open(path, "w", buffering=1) for path in requests]  # they are running
+        for rank in ranks:
+            self.addCleanup(rank.close)
+        before = memory(job.pid, "RssAnon")
+        for number in range(4):
+            ranks[number % 2].write("flood\n")
+            until(lambda: len(over) > number, 60, "the end of a flood")
+        # Of each rank 64 KiB of output are kept, and the buffer for reading has 64 KiB.
+        until(lambda: memory(job.pid, "RssAnon") < before + 320, 10,
+              f"{before} KiB + 320; there are {memory(job.pid, 'RssAnon')}")
+
+    def test_the_memory_for_a_flood_of_output_is_given_back(self):
+        self.check()
+
+    def test_the_memory_for_a_flood_into_log_files_is_given_back(self):
+        self.check("--log-dir", self.dir / "logs", "--tee", "3")
 
 
 if __name__ == "__main__":

@@ -52,6 +52,16 @@ TEST_CASE("arguments after TARGET belong to the program", "[cli]") {
   CHECK(options.args == theirs);
 }
 
+TEST_CASE("--set without a TARGET is a recipe", "[cli]") {
+  const auto options = parse({"--set", "lr=1", "-n", "4", "--set=b=2"});
+  CHECK(options.only_set);
+  CHECK(options.is_recipe());
+  CHECK(options.target == "mgpu-train");
+  CHECK(options.set == Words{"lr=1", "b=2"});
+  CHECK_FALSE(parse({"--set", "lr=1", "x.py"}).only_set);
+  CHECK_THROWS_WITH(parse({"-m", "--set", "lr=1"}), Contains("nothing to run"));
+}
+
 TEST_CASE("-- lets a TARGET begin with a dash", "[cli]") {
   CHECK(parse({"--no-python", "--", "-prog"}).target == "-prog");
 }

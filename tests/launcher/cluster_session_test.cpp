@@ -54,6 +54,7 @@ struct LoneNode {
             .stop_requested =
                 [this](const RoundStopRequested& stop) { stops.push_back(stop.signal); },
             .job_ended = [this](int end, const std::string&) { status = end; },
+            .job_idle = [](auto) {},
             .suspend_ranks = [this] { ++suspended; },
             .resume_ranks = [this] { ++resumed; },
             .parent_exited = [] {},

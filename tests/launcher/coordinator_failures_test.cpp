@@ -109,6 +109,35 @@ TEST_CASE("a failure with restarts left starts the next round and is counted", "
   }
 }
 
+TEST_CASE("the policy for hangs applies to a time-out while a rank of another node is suspended",
+          "[coordinator]") {
+  auto rules = with_restarts(Job::fixed(2), 5);
+  rules.limits.policies.chosen[FailureKind::hang] = FailurePolicy::give_up;
+  Job job(rules);
+  job.join_all(2);
+  job.note(job.coordinator.ended(1,
+                                 {.round = job.round(),
+                                  .outcome = Outcome::failed,
+                                  .when = job.now.count(),
+                                  .cause = "exit_status",
+                                  .status = 3,
+                                  .rank = 0,
+                                  .waited = true},
+                                 job.now));
+  SECTION("") {
+    job.note(job.coordinator.ended(
+        2, {.round = job.round(), .outcome = Outcome::stopped, .suspended = 1}, job.now));
+    REQUIRE(job.all<RoundEnded>().size() == 1);
+    CHECK(job.all<RoundEnded>()[0].decision->policy == FailurePolicy::give_up);
+    CHECK(job.all<RoundEnded>()[0].failures.front().first == 1);
+    CHECK(job.status() == 3);
+  }
+  SECTION("but not to one without a suspended rank") {
+    job.end(2, Outcome::stopped);
+    CHECK(job.all<RoundEnded>()[0].decision->restart);
+  }
+}
+
 TEST_CASE("failures for lack of GPU memory are counted and passed to the ranks", "[coordinator]") {
   Job job(with_restarts(Job::fixed(1), 4));
   job.join_all(1);

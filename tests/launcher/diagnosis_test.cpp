@@ -240,3 +240,14 @@ TEST_CASE("after another signal the last line of output is kept", "[diagnosis]")
   CHECK(cause.kind == Cause::Kind::signal);
   CHECK(cause.text == "was killed by SIGABRT (signal 6):   what():  bad");
 }
+
+TEST_CASE("a data loader that loses its rank does not hide the signal that ended the rank",
+          "[diagnosis]") {
+  const auto* const last = GENERATE("ConnectionResetError: [Errno 104] Connection reset by peer",
+                                    "EOFError", "BrokenPipeError: [Errno 32] Broken pipe");
+  const auto text =
+      std::string("Traceback (most recent call last):\n  File \"a.py\", line 3\n") + last + "\n";
+  CHECK(from_stderr(text, {.signal = SIGTERM}).kind == Cause::Kind::killed);
+  CHECK(from_stderr(text, {.signal = SIGSEGV}).kind == Cause::Kind::signal);
+  CHECK(from_stderr(text).kind == Cause::Kind::python_exception);
+}

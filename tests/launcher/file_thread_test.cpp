@@ -95,6 +95,17 @@ TEST_CASE("one block is written while the next one grows", "[file_thread]") {
     bytes.drop();
     CHECK(bytes.empty());
   }
+  SECTION("memory is given back only between blocks") {
+    CHECK_FALSE(bytes.release_memory());
+    bytes.wrote();
+    bytes.append("e");
+    CHECK_FALSE(bytes.release_memory());
+    CHECK(bytes.begin_block() == "e");
+    bytes.wrote();
+    CHECK(bytes.release_memory());
+    bytes.append("f");
+    CHECK(bytes.begin_block() == "f");
+  }
 }
 
 TEST_CASE("what was appended is in the file, in order, when the thread is idle", "[file_thread]") {

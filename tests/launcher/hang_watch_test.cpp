@@ -15,7 +15,7 @@ struct Job {
   std::int64_t done = 0;
 
   explicit Job(std::optional<HangWatch::Time> limit, int size = 3) : watch(limit), ranks(size) {
-    watch.begin_attempt(false);
+    watch.begin_attempt("");
   }
   void steps(int count, HangWatch::Time each = 1s) {
     for (int i = 0; i < count; ++i) {
@@ -119,7 +119,7 @@ TEST_CASE("the first steps of an attempt may take ten times the fixed limit", "[
   CHECK_FALSE(job.after(99s));
   job.steps(1);
   CHECK(job.after(10s));
-  job.watch.begin_attempt(false);
+  job.watch.begin_attempt("");
   CHECK_FALSE(job.watch.watching());
   job.steps(1);
   CHECK_FALSE(job.after(99s));
@@ -182,7 +182,7 @@ TEST_CASE("slow starts never limit a restarted job that learns", "[hangs]") {
   Job job(std::nullopt);
   job.phase("loading");
   job.steps(20);
-  job.watch.begin_attempt(false);
+  job.watch.begin_attempt("");
   job.phase("loading");
   CHECK_FALSE(job.after(1000h));
   job.steps(3);
@@ -227,13 +227,16 @@ TEST_CASE("a suspended rank gets no more time in a checkpoint than in a step", "
 
 TEST_CASE("a launcher without a suspect waits for the others", "[hangs]") {
   Job job(10s);
-  job.watch.begin_attempt(true);
+  job.watch.begin_attempt("host7");
   job.steps(5);
   CHECK_FALSE(job.after(24s));
   CHECK_FALSE(job.watch.overdue(job.now + 9s));
   CHECK(job.watch.overdue(job.now + 10s));
   CHECK(job.after(10s, {1}));
-  CHECK(job.after(25s));
+  const auto hang = job.after(25s);
+  REQUIRE(hang);
+  CHECK_THAT(cause_of(*hang).text,
+             Catch::Matchers::StartsWith("hang: no rank on host7 made progress for 25 s"));
 }
 
 TEST_CASE("a limit of 0 finds no hangs", "[hangs]") {

@@ -67,6 +67,26 @@ TEST_CASE("the kernel's log names the processes that the OOM killer has killed",
   CHECK(log.oom_kills().empty());
 }
 
+TEST_CASE("an OOM kill in the log of a kernel before 5.3 is found", "[kernel_log]") {
+  const mgpu::tests::TempDir dir;
+  const std::string path = dir.path("kmsg");
+  std::ofstream file(path);
+  KernelLog log(path);
+  log.begin_attempt();
+  file << "3,812,991,-;Memory cgroup out of memory: Kill process 4711 (python3) score 990 or "
+          "sacrifice child\n"
+       << "3,813,992,-;Killed process 4711 (python3) total-vm:1064032kB, anon-rss:2048kB, "
+          "file-rss:1024kB, shmem-rss:1024kB\n"
+       << "6,814,993,-;oom_reaper: reaped process 4711 (python3), now anon-rss:0kB, "
+          "file-rss:0kB, shmem-rss:0kB\n"
+       << std::flush;
+  CHECK(log.gpu_fault().empty());  // reads all of it
+  const auto& kills = log.oom_kills();
+  REQUIRE(kills.size() == 1);
+  CHECK(kills[0].pid == 4711);
+  CHECK(kills[0].bytes == 4u << 20);
+}
+
 TEST_CASE("a kernel log that cannot be read has no faults", "[kernel_log]") {
   KernelLog log("/nonexistent/kmsg");
   log.begin_attempt();

@@ -105,7 +105,7 @@ TEST_CASE("an agent sends a heartbeat before its join request", "[connection]") 
   SlowLeader leader;
   leader.welcome(5s);
   leader.run_until([&] { return leader.exchange(), leader.received.size() >= 2; });
-  CHECK(std::holds_alternative<Heartbeat>(leader.received[0]));
+  CHECK(std::holds_alternative<mgpu::rendezvous::Heartbeat>(leader.received[0]));
   REQUIRE(std::holds_alternative<Message>(leader.received[1]));
   CHECK(std::holds_alternative<Join>(std::get<Message>(leader.received[1])));
 }

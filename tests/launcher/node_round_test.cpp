@@ -177,3 +177,23 @@ TEST_CASE("nothing of a round is left in the next", "[node_round]") {
   CHECK(round.stop_reason().empty());
   CHECK_FALSE(round.has_external_cause(failed_at(100s), 0s));
 }
+
+TEST_CASE("a time-out while a rank of another node is suspended counts as the hang of that node",
+          "[node_round]") {
+  NodeRound round(0, {1, 2, 3});
+  auto timed_out = failed_at(5s);
+  timed_out.cause = "nccl_error";
+  timed_out.rank = 0;
+  timed_out.certain = true;
+  timed_out.waited = GENERATE(true, false);
+  round.end(1, timed_out);
+  round.end(2, {.outcome = Outcome::stopped});
+  round.end(3, {.outcome = Outcome::stopped, .suspended = 4});
+  CHECK(round.failures().front().first == 1);
+  const auto [node, failure] = round.attributed_failures().front();
+  CHECK(node == (timed_out.waited ? 3 : 1));
+  CHECK(failure.rank == (timed_out.waited ? 4 : 0));
+  CHECK(failure.cause == (timed_out.waited ? "hang" : "nccl_error"));
+  CHECK(failure.certain != timed_out.waited);
+  CHECK(failure.when == timed_out.when);
+}

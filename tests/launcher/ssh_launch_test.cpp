@@ -64,6 +64,15 @@ TEST_CASE("every host gets the command line and its own node rank", "[ssh_launch
   CHECK(o.args == Words{"--lr", "1"});
 }
 
+TEST_CASE("a recipe of --set alone reaches every host", "[ssh_launch]") {
+  const auto agents = agents_for({"--set", "lr=1", "--set", "b=2"});
+  REQUIRE(agents.size() == 3);
+  CHECK(agents[1].arguments == Words{"--set=lr=1", "--set=b=2", "--nnodes=3", "--node-rank=1",
+                                     "--master-addr=a", "--master-port=20123",
+                                     "--rdzv-token-stdin"});
+  CHECK(parse(agents[1].arguments).only_set);
+}
+
 TEST_CASE("only as many hosts of a hostfile as requested are used", "[ssh_launch]") {
   CHECK(agents_for({"--nnodes", "2", "x"}).size() == 2);
   const auto elastic = agents_for({"--nnodes", "1:2", "--master-port", "29500", "x"});

@@ -52,13 +52,18 @@ TEST_CASE("the progress of ranks is a table of its own", "[status]") {
   auto with = answer();
   const std::string ranks = "\"ranks\": [4]";
   with.replace(with.find(ranks), ranks.size(),
-               ranks + R"(, "progress": [{"rank": 4, "step": 120, "phase": "training",)"
-                       R"( "busy_ms": 211.6, "skew": 1.417}, {"rank": 5, "phase": "loading"}])");
+               ranks +
+                   R"(, "progress": [{"rank": 4, "step": 120, "phase": "training", "step_ms": 250,)"
+                   R"( "busy_ms": 211.6, "skew": 1.417, "straggler": true},)"
+                   R"( {"rank": 5, "phase": "loading"}])");
   CHECK_THAT(status_text(answer()), !Contains("own work"));
   const auto text = status_text(with);
-  CHECK_THAT(text, Contains("rank  step  phase     own work  skew"));
-  CHECK_THAT(text, Contains("4     120   training  212 ms    1.42"));
-  CHECK_THAT(text, Contains("5     -     loading   -         -"));
+  CHECK_THAT(text, Contains("rank  host  step  phase     step time  own work  skew"));
+  CHECK_THAT(text, Contains("4     b     120   training  250 ms     212 ms    1.42"));
+  CHECK_THAT(text, Contains("5     b     -     loading   -          -         -"));
+  CHECK_THAT(text, Contains("rank 4 on b is a straggler: its own work takes 212 ms per step, that "
+                            "of the other ranks 149 ms (1.42 times as long); the others wait up to "
+                            "62 ms in every step\n"));
 }
 
 TEST_CASE("the memory of ranks and GPUs is shown below the table", "[status]") {

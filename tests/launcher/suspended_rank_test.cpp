@@ -47,6 +47,41 @@ TEST_CASE("a rank that is suspended on another node is the cause of a time-out",
   CHECK(result.cause.text == once);
 }
 
+TEST_CASE("a hang that another node reports first is that of the suspended rank", "[causes]") {
+  auto result = attempt(
+      "hang: no rank made progress for 300 s (limit 300 s, learned from earlier "
+      "steps); no rank stands out");
+  result.cause.kind = Cause::Kind::hang;
+  blame_suspended(result);
+  CHECK(result.first_failure->rank == 5);
+  CHECK_THAT(result.cause.text, Catch::Matchers::StartsWith(
+                                    "hang: rank 5 on host-b was suspended by a signal or a "
+                                    "debugger; rank 0 waited for it: hang: no rank made progress"));
+}
+
+TEST_CASE("the hang of a suspended rank stays its own when other ranks are suspended too",
+          "[causes]") {
+  auto result = attempt(
+      "hang: no rank made progress for 10 s (limit 10 s, from --hang-timeout); "
+      "rank 0 is suspended by a signal or a debugger");
+  result.cause.kind = Cause::Kind::hang;
+  result.first_failure->suspended = result.ranks.front().suspended = true;
+  blame_suspended(result);
+  CHECK(result.first_failure->rank == 0);
+  CHECK_FALSE(node_ended(4, result, true).waited);
+}
+
+TEST_CASE("the leader learns which rank was suspended and whether a failure may follow from that",
+          "[causes]") {
+  auto waiting = attempt("exited with status 3: Timed out");
+  CHECK(node_ended(4, waiting, false).waited);
+  CHECK(node_ended(4, waiting, false).suspended == 5);
+  auto other = attempt("ValueError: boom");
+  other.ranks.pop_back();
+  CHECK_FALSE(node_ended(4, other, false).waited);
+  CHECK(node_ended(4, other, false).suspended == -1);
+}
+
 TEST_CASE("a rank that is suspended on another node does not explain another failure", "[causes]") {
   auto result = attempt("ValueError: boom");
   blame_suspended(result);

@@ -67,6 +67,9 @@ TEST_CASE("a target becomes the program that is exec'ed", "[target]") {
     options.args.clear();
     CHECK(resolve_target(options).argv ==
           std::vector<std::string>{train, options.target, "--set", "lr=1"});
+    options.only_set = true;  // no file
+    options.target = "mgpu-train";
+    CHECK(resolve_target(options).argv == std::vector<std::string>{train, "--set", "lr=1"});
     ::unsetenv("MGPU_TRAIN");
   }
   ::unsetenv("PYTHON_EXEC");

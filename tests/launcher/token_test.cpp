@@ -150,3 +150,13 @@ TEST_CASE("ranks do not inherit the secret", "[token]") {
   char* ours[] = {token.data(), file.data(), other.data(), nullptr};
   CHECK(environment_of({}, ours) == std::vector<std::string>{"MGPU_RDZV_TOKEN_FILE=f", "A=1"});
 }
+
+TEST_CASE("a job within a job does not take the outer job's socket and replacement for its own",
+          "[worker_socket]") {
+  std::string socket = "MGPU_WORKER_SOCKET=@outer", number = "MGPU_REPLACEMENT=1";
+  char* ours[] = {socket.data(), number.data(), nullptr};
+  CHECK(environment_of({}, ours).empty());
+  RankSpec spec;
+  spec.env = {{"MGPU_WORKER_SOCKET", "@inner"}};
+  CHECK(environment_of(spec, ours) == std::vector<std::string>{"MGPU_WORKER_SOCKET=@inner"});
+}

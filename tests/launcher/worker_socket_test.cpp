@@ -1,13 +1,8 @@
 #include "launcher/ranks/worker_socket.hpp"
 
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstddef>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,38 +10,13 @@
 #include <fmt/format.h>
 
 #include "tests/support/catch.hpp"
+#include "tests/support/local_socket.hpp"
 
 using mgpu::launcher::CollectiveState;
 using mgpu::launcher::WorkerSocket;
-using mgpu::rendezvous::UniqueFd;
+using Program = mgpu::tests::LocalConnection;  // of a process of a rank
 
 namespace {
-
-// A process of a rank.
-class Program {
- public:
-  explicit Program(const std::string& address) : fd_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
-    sockaddr_un to{};
-    to.sun_family = AF_UNIX;
-    std::memcpy(to.sun_path + 1, address.data() + 1, address.size() - 1);
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
-    REQUIRE(::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&to), length) == 0);
-  }
-  void send(std::string_view text) {
-    REQUIRE(::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
-            static_cast<ssize_t>(text.size()));
-  }
-  // What has arrived; "closed" at the end.
-  std::string received() {
-    char bytes[256];
-    const auto got = ::recv(fd_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
-    if (got == 0 || (got < 0 && errno == ECONNRESET)) return "closed";
-    return got < 0 ? std::string() : std::string(bytes, static_cast<std::size_t>(got));
-  }
-
- private:
-  UniqueFd fd_;
-};
 
 struct Launcher {
   boost::asio::io_context io;
@@ -108,6 +78,66 @@ TEST_CASE("steps and phases are heartbeats until the connection closes", "[worke
   }
   launcher.run();
   CHECK(heard.size() == 4);
+}
+
+TEST_CASE("a connection that reported for several ranks ends for all of them", "[worker_socket]") {
+  Launcher launcher;
+  std::vector<int> silent;
+  launcher.socket.on_heartbeat([](const auto&) {}, [&](int rank) { silent.push_back(rank); });
+  Program four(launcher.socket.address());
+  std::optional<Program> both(launcher.socket.address());
+  both->send("{\"rank\": 5, \"step\": 1}\n{\"rank\": 4, \"step\": 1}\n");
+  launcher.run();
+
+  SECTION("if no other connection reports for them") {
+    both.reset();
+    launcher.run();
+    CHECK(silent == std::vector{4, 5});
+  }
+  SECTION("but not for one that another connection reports for") {
+    four.send("{\"rank\": 4, \"step\": 2}\n");
+    launcher.run();
+    both.reset();
+    launcher.run();
+    CHECK(silent == std::vector{5});
+  }
+}
+
+TEST_CASE("what another user sends does not count", "[worker_socket]") {
+  if (::geteuid() != 0) return;  // cannot become another user
+  Launcher launcher;
+  bool heard = false;
+  launcher.socket.on_heartbeat([&](const auto&) { heard = true; }, [](int) {});
+  REQUIRE(::seteuid(65534) == 0);
+  Program stranger(launcher.socket.address());
+  REQUIRE(::seteuid(0) == 0);
+  stranger.send("{\"rank\": 5, \"step\": 1, \"aborts\": true}\n");
+  launcher.run();
+  CHECK(stranger.received() == "closed");
+  CHECK_FALSE(heard);
+  CHECK_FALSE(launcher.socket.abort(5));
+  CHECK(launcher.notes.empty());
+}
+
+TEST_CASE("a launcher that can make no socket says so and goes on without it", "[worker_socket]") {
+  Launcher launcher;  // its loop has the descriptors that it needs
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int next = ::dup(0);
+  ::close(next);
+  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  WorkerSocket socket(launcher.io, [](std::string_view) {});
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(socket.problem() ==
+        "cannot create the worker socket, so hangs are not detected, and ranks get SIGTERM when "
+        "another rank fails: Too many open files");
+  CHECK(socket.address().empty());
+  socket.begin_attempt(4, 2);
+  CHECK_FALSE(socket.abort(5));
+  CHECK_FALSE(socket.request_dumps());
+  CHECK_FALSE(socket.can_replace(5));
+  CHECK(socket.last_step() == -1);
 }
 
 TEST_CASE("a request just before the failure of a peer counts", "[worker_socket]") {

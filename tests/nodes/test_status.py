@@ -1,9 +1,10 @@
 """mgpu-run status shows the state of a job, on any host that has its secret."""
 
 import json
+import sys
 import unittest
 
-from nodes_job import MGPU_RUN, NodesTest, environment, lines_with, slowly, until
+from nodes_job import MGPU_RUN, PROGRAMS, NodesTest, environment, lines_with, slowly, until
 
 
 class Status(NodesTest):
@@ -45,6 +46,35 @@ class Status(NodesTest):
         self.wait_for_steps()
         self.assertEqual([w.name for w in self.worlds()], [world.name])
         self.end_well()
+
+    def test_every_rank_of_every_node_has_its_step_and_a_straggler_is_named_with_its_node(self):
+        program = ["--no-python", sys.executable, "-S", "-E", PROGRAMS / "straggling.py", self.counts]
+        agents = [self.agent(host, 2, "--hang-timeout", 1, workers=2, program=program) for host in range(2)]
+
+        def ranks():
+            return [(node["host"], rank) for node in self.status(2)["nodes"] for rank in node.get("progress", [])]
+
+        def straggler():
+            found = ranks()
+            return len(found) == 4 and any(rank.get("straggler") for _, rank in found) and found
+        found = until(slowly(straggler), 30, "the straggler")
+        self.assertEqual([(host, rank["rank"]) for host, rank in found],
+                         [("host0", 0), ("host0", 1), ("host1", 2), ("host1", 3)])
+        self.assertEqual([rank.get("straggler", False) for _, rank in found], [False, False, False, True])
+        for _, rank in found:
+            self.assertGreater(rank["step"], 0)
+            self.assertGreater(rank["step_ms"], 0)
+            self.assertEqual(rank["phase"], "training")
+        self.assertEqual((found[3][1]["busy_ms"], found[3][1]["skew"]), (30, 1.5))
+        text = self.run_status(2).stdout
+        line = ("rank 3 on host1 is a straggler: its own work takes 30 ms per step, that of the other ranks 20 ms "
+                "(1.50 times as long); the others wait up to 10 ms in every step")
+        self.assertIn(line, text)
+        self.assertRegex(text, r"\n3 +host1 +\d+ +training +\d+ ms +30 ms +1.50\n")
+        (self.counts / "go").touch()
+        self.assertEqual([agent.wait() for agent in agents], [0, 0])
+        # The leader alone prints it, once.
+        self.assertEqual("".join(agent.err for agent in agents).count(line), 1)
 
     def test_a_spare_and_a_restart_are_shown(self):
         for host in range(2):

@@ -79,26 +79,31 @@ class Store(NodesTest):
             self.assertEqual(self.use_store(1, old), ["refused"])
         self.end_well(agents)
 
+
+class LostStore(NodesTest):
+    hosts = 3
+
     def test_a_lost_connection_to_the_leaders_store_is_named(self):
-        agents = [self.static_agent(host, program=self.counting(), env={"COUNTING_ON_LOSS": "fail"})
-                  for host in range(2)]
-        self.world(2)
-        # Ends all connections to the leader's port but the first, which is the agent's.
+        failing = {"program": self.counting(), "env": {"COUNTING_ON_LOSS": "fail"}}
+        agents = [self.static_agent(host, **failing) for host in range(2)]
+        # Until the third agent comes, host1's only connection to the leader is the agent's.
+        (own,) = until(self.ports_to_the_leader, 20, "a connection to the leader")
+        agents.append(self.static_agent(2, **failing))
+        self.world(3)
+        (stores,) = self.ports_to_the_leader() - {own}
         self.net[1].call("ss", "-K", "dst", self.net[0].v4, "dport", "=", PORT, "sport", "=",
-                         self.store_link_port())
+                         stores)
         until(slowly(lambda: lines_with(agents[1].err, "lost the connection to the leader's store")),
               20, "a line about the connection")
         for agent in agents:
             self.assertNotEqual(agent.wait(), 0)
         self.assert_nothing_left()
 
-    def store_link_port(self):
-        """The local port of host1's younger connection to the leader, which is the store's."""
+    def ports_to_the_leader(self):
+        """The local ports of host1's connections to the leader's port."""
         lines = pathlib.Path(f"/proc/{self.net[1].pid}/net/tcp").read_text().splitlines()[1:]
-        found = [(int(line.split()[9]), int(line.split()[1].split(":")[1], 16)) for line in lines
-                 if line.split()[2].endswith(f":{PORT:04X}") and line.split()[3] == "01"]
-        self.assertEqual(len(found), 2)
-        return max(found)[1]  # sockets have increasing inode numbers
+        return {int(line.split()[1].split(":")[1], 16) for line in lines
+                if line.split()[2].endswith(f":{PORT:04X}") and line.split()[3] == "01"}
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ TEST_CASE("an agent of a newer version learns from the leader that the versions 
   Sides sides;
   Received received;
   sides.agent.output()[kProtocolMagic.size()] = static_cast<char>(kProtocolVersion + 1);
-  CHECK_THROWS_WITH(sides.exchange(), Contains("it speaks version 5") && Contains("version 4"));
+  CHECK_THROWS_WITH(sides.exchange(), Contains("it speaks version 6") && Contains("version 5"));
   // The agent has not sent that version: somebody in between has changed it.
   try {
     sides.agent.receive(std::exchange(sides.leader.output(), {}), received);
@@ -193,7 +193,7 @@ TEST_CASE("an agent of a newer version learns from the leader that the versions 
   } catch (const Mismatch&) {
     FAIL("a changed version ended the agent");
   } catch (const ProtocolError& error) {
-    CHECK_THAT(error.what(), Contains("without proof") && Contains("it speaks version 5"));
+    CHECK_THAT(error.what(), Contains("without proof") && Contains("it speaks version 6"));
   }
 }
 
@@ -225,7 +225,7 @@ TEST_CASE("a leader of another version ends the agent only with a proof", "[chan
     newer.back() = 1;
     CHECK_THROWS_WITH(
         sides.agent.receive(newer, received),
-        Contains("10.0.0.1:29400 speaks version 1") && Contains("this node version 4"));
+        Contains("10.0.0.1:29400 speaks version 1") && Contains("this node version 5"));
     CHECK_THROWS_AS(sides.leader.receive(newer, received), Mismatch);
   }
   CHECK(received.empty());

@@ -68,11 +68,19 @@ TEST_CASE("every message is encoded and decoded unchanged", "[protocol]") {
                    ended.details) == std::tuple(1, Outcome::failed, 2, "signal", 3, 4, "{}"));
   const auto certain = through(NodeEnded{.certain = true, .text = "a module is missing"});
   CHECK(std::tuple(certain.certain, certain.text) == std::tuple(true, "a module is missing"));
+  const auto waited = through(NodeEnded{.waited = true, .suspended = 3});
+  CHECK(std::pair(waited.waited, waited.suspended) == std::pair(true, 3));
   const auto leave = through(Leave{15, "why"});
   CHECK(std::tuple(leave.signo, leave.why) == std::tuple(15, "why"));
   const auto pause = through(Pause{true, true, "host"});
   CHECK(std::tuple(pause.ranks, pause.leader, pause.host) == std::tuple(true, true, "host"));
   CHECK(through(Suspension{true}).suspended);
+  const auto progress = through(Progress{3, "[{\"phase\": \"\\u00e4\"}]"});
+  CHECK(progress.round == 3);
+  CHECK(progress.ranks == "[{\"phase\": \"\\u00e4\"}]");
+  CHECK(through(Progress{.idle = 7}).idle == 7);
+  const auto idle = through(JobIdle{3, 8});
+  CHECK(std::tuple(idle.round, idle.time) == std::tuple(3, 8));
   through(StatusRequest{});
 }
 
