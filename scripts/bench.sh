@@ -1,12 +1,31 @@
 #!/usr/bin/env bash
-# Builds the release, measures mgpu-run against the torchrun of the pinned torch, and prints a page
-# for docs/benchmarks: the machine, the date, the commit and the table. Takes 10 to 15 minutes.
+# Builds the release, measures it and prints a page for docs/benchmarks: the machine, the date, the
+# commit and the table. Without --trainer: mgpu-run against the torchrun of the pinned torch, in 10
+# to 15 minutes.
 #   scripts/bench.sh                      everything
 #   scripts/bench.sh --torchrun-runs 10   fewer runs of torchrun, each of which takes seconds
 #   scripts/bench.sh --quick              3 runs of each, two minutes
+# With --trainer: mgpu-train beside the other programs that the machine with GPUs has.
+#   scripts/bench.sh --trainer            everything, some hours
+#   scripts/bench.sh --trainer --quick    a few cases in two minutes
+#   scripts/bench.sh --trainer --help     the other options
+# With MGPU_BIN, a folder of programs, --trainer builds nothing.
 # Progress goes to stderr. The exit status is 1 if a limit is missed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if [ "${1:-}" = --trainer ]; then
+  shift
+  if [ -z "${MGPU_BIN:-}" ]; then
+    {
+      scripts/setup.sh --torch
+      cmake --preset release
+      cmake --build --preset release --target mgpu-run mgpu-train step_bench rollout_bench
+    } >&2
+  fi
+  python=$(scripts/torch_python.sh 2>/dev/null || command -v python3)
+  exec python3 -B tests/bench/trainer_bench.py --python "$python" "$@"
+fi
 {
   scripts/setup.sh --torch
   cmake --preset release

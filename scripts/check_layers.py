@@ -65,11 +65,11 @@ ARROWS = [
     # Models that are evaluated but not trained: they know nothing of ranks, rewards or training.
     ("runtime/encoder/*", ["runtime/encoder/*", "runtime/checkpoint/*", "rendezvous/base/*"]),
     # The tables of the model and of the optimizers: linear layers and state for the memory model,
-    # families and sizes for keys. The memory model also computes with the sizes of buckets.
+    # families, sizes and chat templates for keys. The memory model also computes with the sizes of buckets.
     ("runtime/config/*", ["runtime/config/*", "runtime/model/families.hpp",
                           "runtime/model/linear_layers.hpp", "runtime/model/model_config.hpp",
                           "runtime/model/presets.hpp", "runtime/optim/state_tensors.hpp",
-                          "runtime/parallel/bucket_size.hpp",
+                          "runtime/parallel/bucket_size.hpp", "runtime/text/named_templates.hpp",
                           "rendezvous/base/*", "rendezvous/yaml/*"]),
     # Starts the programs of hubs. The list of a dataset's files is YAML.
     ("runtime/hub/*", ["runtime/hub/*", "runtime/checkpoint/*", "rendezvous/base/*",
@@ -83,6 +83,8 @@ ARROWS = [
     ("runtime/rewards/*", ["runtime/rewards/*", "runtime/http/*", "runtime/text/jinja/text.hpp",
                            "runtime/text/compiled_pattern.hpp", "rendezvous/base/*",
                            "rendezvous/processes/*"]),
+    # The plug-in for Parquet and Arrow knows nothing of the trainer but its interface.
+    ("runtime/columnar/*", ["runtime/columnar/*", "runtime/data/columnar_plugin.h"]),
     ("runtime/data/*", ["runtime/data/*", "runtime/text/*", "rendezvous/base/*"]),
     ("runtime/*", ["runtime/*", "rendezvous/base/*", "rendezvous/contract.hpp",
                    "rendezvous/frame.hpp", "rendezvous/protocol.hpp",
@@ -122,6 +124,7 @@ PACKAGES = {
         "launcher/lifecycle/error_file.cpp", "launcher/lifecycle/report.cpp",
         "launcher/nodes/attempt_json.cpp", "launcher/nodes/leader_status.cpp",
         "launcher/nodes/status_command.cpp", "launcher/nodes/job_state.cpp",
+        "launcher/nodes/progress_json.*",
         "launcher/plan/dry_run.cpp",
         "rendezvous/base/json_field.hpp", "rendezvous/base/untrusted_json.*", "rendezvous/protocol.cpp",
         "rendezvous/etcd/answers.cpp", "rendezvous/etcd/requests.cpp",
@@ -130,10 +133,14 @@ PACKAGES = {
                                 "runtime/data/digest.cpp"]),
     "PCRE2": (["pcre2.h"], ["runtime/text/compiled_pattern.cpp"]),
     "utf8proc": (["utf8proc.h"], ["runtime/text/*"]),
+    # A plug-in: nothing else is linked with Arrow's libraries.
+    "Arrow": (["arrow/*", "parquet/*"], ["runtime/columnar/*"]),
+    "zlib": (["zlib.h"], ["runtime/data/byte_stream.cpp"]),
+    "zstd": (["zstd.h"], ["runtime/data/byte_stream.cpp"]),
     "xxHash": (["xxhash.h"], ["runtime/checkpoint/digest.cpp"]),
     "gloo": (["gloo/*"], ["runtime/comm/*"]),
     "LibTorch": (["torch/*", "ATen/*", "c10/*", "caffe2/*"], ["runtime/*"]),
-    "CUDA": (["cuda*.h", "cub/*", "cudnn*", "nccl.h", "nvml.h", "cooperative_groups*"],
+    "CUDA": (["cuda*.h", "cublasLt.h", "cub/*", "cudnn*", "nccl.h", "nvml.h", "cooperative_groups*"],
              ["runtime/*"]),
     "NVTX": (["nvtx3/*"], ["runtime/profiling/range.cpp"]),
     "Catch2": (["catch2/*"], []),

@@ -11,7 +11,8 @@ usage="Usage: scripts/setup.sh [--tests] [--torch] [--cuda]
            machine with a GPU also --cuda
   --torch=VERSION
            another version instead, in .deps/torch-VERSION
-  --cuda   also nvcc from PyPI's wheels, in .deps/venv, unless nvcc 13.0 is on PATH
+  --cuda   also nvcc for torch's version of CUDA, unless it is there: 13.0 from PyPI's wheels, in
+           .deps/venv; 12 from the system's package nvidia-cuda-toolkit
 With MGPU_NO_INSTALL=1 no system package is looked for or installed."
 
 say() { echo "setup: $*"; }
@@ -39,11 +40,11 @@ boost_package() {
 }
 
 install_packages() {
-  local boost package missing=() as_root=()
+  local boost package missing=()
   boost=$(boost_package)
   local wanted=(cmake ninja-build g++ ccache "$boost" libcli11-dev nlohmann-json3-dev
     libyaml-cpp-dev libfmt-dev libssl-dev libpcre2-dev libutf8proc-dev libxxhash-dev libgloo-dev
-    catch2 python3-venv)
+    zlib1g-dev libzstd-dev catch2 python3-venv)
   if [ "$tests" = 1 ]; then
     wanted+=(clang-19 libclang-rt-19-dev clang-format-19 clang-tidy-19 iproute2 nftables
       procps munge slurm-wlm openssh-client openssh-server etcd-server etcd-client openssl)
@@ -55,15 +56,21 @@ install_packages() {
     say "all ${#wanted[@]} system packages are there"
     return
   fi
+  say "installing ${missing[*]}"
+  apt_get "${missing[*]}" update || die "apt-get update failed; is there a network?"
+  apt_get "${missing[*]}" install -y --no-install-recommends "${missing[@]}" ||
+    die "apt-get install failed; on Ubuntu the component universe must be enabled"
+}
+
+# apt-get as root; the first argument names what is to be installed.
+apt_get() {
+  local as_root=() packages=$1
+  shift
   if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || die "cannot install ${missing[*]}: run as root or install sudo"
+    command -v sudo >/dev/null || die "cannot install $packages: run as root or install sudo"
     as_root=(sudo)
   fi
-  say "installing ${missing[*]}"
-  as_root+=(env DEBIAN_FRONTEND=noninteractive apt-get -qq)
-  quietly "${as_root[@]}" update || die "apt-get update failed; is there a network?"
-  quietly "${as_root[@]}" install -y --no-install-recommends "${missing[@]}" ||
-    die "apt-get install failed; on Ubuntu the component universe must be enabled"
+  quietly "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@"
 }
 
 # Installs one of our requirement files into the environment, which is made when it is not there.
@@ -95,12 +102,28 @@ install_torch() {
   say "torch $version: $python"
 }
 
+# The plug-in for Parquet and Arrow files is built against it; without it the build leaves that out.
+install_pyarrow() {
+  local python wanted
+  wanted=$(sed -n 's/^pyarrow==//p' "$root/scripts/requirements.txt")
+  python=$("$root/scripts/torch_python.sh" "$version")
+  if (cd / && "$python" -c "import pyarrow; exit(pyarrow.__version__ != '$wanted')") >/dev/null 2>&1; then
+    say "pyarrow $wanted: $python"
+  elif [ -x "$venv/bin/python3" ] && [ "$python" = "$venv/bin/python3" ]; then
+    say "installing pyarrow $wanted into ${venv#"$root/"}"
+    quietly "$venv/bin/pip" install --no-input --disable-pip-version-check "pyarrow==$wanted" ||
+      die "pip could not install pyarrow; is there a network?"
+  else
+    say "pyarrow $wanted: none, so Parquet and Arrow files are not read; $python -m pip install pyarrow==$wanted"
+  fi
+}
+
 # Programs of PyPI beside torch, for the tests.
 install_peers() {
   local python wanted
   python=$("$root/scripts/torch_python.sh" "$version")
   wanted='import accelerate, bitsandbytes, jinja2, math_verify, peft, safetensors, setproctitle, tensorboard, tokenizers, transformers
-import importlib.util as u; u.find_spec("trl") or exit(1)'
+import importlib.util as u; u.find_spec("trl") and u.find_spec("modelscope_hub") or exit(1)'
   if (cd / && "$python" -c "$wanted") >/dev/null 2>&1; then return; fi
   [ "$python" = "$venv/bin/python3" ] ||
     die "$python lacks what tests/peers needs: pip install -r scripts/requirements-tests.txt"
@@ -109,14 +132,26 @@ import importlib.util as u; u.find_spec("trl") or exit(1)'
   install_wheels requirements-templates.txt --no-deps
 }
 
-nvcc_is_13_0() { "$1" --version 2>/dev/null | grep -q 'release 13\.0'; }
+# The version of CUDA that torch was built for, such as 12.8.
+cuda_of_torch() {
+  local python
+  [ "$version" != "$pinned" ] || { echo 13.0; return; }
+  python=$("$root/scripts/torch_python.sh" "$version")
+  (cd / && "$python" -c '
+import importlib.util, pathlib, re
+folder = importlib.util.find_spec("torch").submodule_search_locations[0]
+print(re.search("^cuda.*\x27(.+)\x27", pathlib.Path(folder, "version.py").read_text(), re.M)[1])')
+}
 
-# The CUDA compiler a build would use: the toolkit's on PATH, else that of PyPI's wheels.
+# PTX of a newer release than the driver supports does not run; PyPI has 13.0 for the pinned torch.
+# Of CUDA 12 there are several releases, and code for the GPUs at hand runs with all of them.
+nvcc_fits() { "$1" --version 2>/dev/null | grep -q "release $nvcc_release"; }
+
+# The CUDA compiler a build would use: scripts/cmake/CudaCompiler.cmake looks in the same places.
 cuda_compiler() {
   local nvcc
-  for nvcc in "$(command -v nvcc || true)" \
-    "$root"/.deps/venv/lib/python3*/site-packages/nvidia/cu13/bin/nvcc; do
-    if [ -x "$nvcc" ] && nvcc_is_13_0 "$nvcc"; then
+  for nvcc in "$venv"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc $(type -ap nvcc || true); do
+    if [ -x "$nvcc" ] && nvcc_fits "$nvcc"; then
       echo "$nvcc"
       return
     fi
@@ -124,14 +159,41 @@ cuda_compiler() {
   return 1
 }
 
+# PyPI has no nvcc of CUDA 12. Debian 13 and Ubuntu 24.04 have one, Debian 12 an older one. Their
+# package depends on the driver's libraries, which must not be added to those of another installer.
+install_cuda_12() {
+  local candidate="" problem="" advice="put nvcc of NVIDIA's CUDA 12 toolkit on PATH"
+  if [ "${MGPU_NO_INSTALL:-0}" != 1 ]; then
+    apt_get nvidia-cuda-toolkit update || die "apt-get update failed; is there a network?"
+    candidate=$(apt-cache policy nvidia-cuda-toolkit 2>/dev/null | sed -n 's/^ *Candidate: //p')
+  fi
+  if [[ $candidate != 12.* ]]; then
+    problem="no nvcc of CUDA 12 was found"
+    advice="Debian 13 (component non-free) and Ubuntu 24.04 (component multiverse) have it in the \
+package nvidia-cuda-toolkit; elsewhere $advice"
+  elif gpu_is_there && ! dpkg -S '*/libcuda.so.1' >/dev/null 2>&1; then
+    problem="nvidia-cuda-toolkit would add a second driver's libraries, because that of this machine \
+is of no package"
+  fi
+  if [ -z "$problem" ]; then
+    say "installing nvidia-cuda-toolkit $candidate (1.8 GiB to download)"
+    apt_get nvidia-cuda-toolkit install -y --no-install-recommends nvidia-cuda-toolkit ||
+      die "apt-get install nvidia-cuda-toolkit failed"
+  elif [ "$asked_for_cuda" = 1 ]; then
+    die "$problem; $advice"
+  else
+    say "$problem, so GPUs run without our kernels; $advice"
+  fi
+}
+
 gpu_is_there() { nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
 
 say_cuda_compiler() {
   local nvcc
   if nvcc=$(cuda_compiler); then
-    say "CUDA compiler: $nvcc (13.0)"
+    say "CUDA compiler: $nvcc ($("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'))"
   else
-    say "CUDA compiler: none (no nvcc 13.0 on PATH), a CPU build"
+    say "CUDA compiler: none (no nvcc ${nvcc_release//\\/} on PATH), a build without our kernels"
   fi
 }
 
@@ -155,11 +217,20 @@ else
   install_packages
 fi
 if [ "$torch" = 1 ]; then install_torch; fi
+if [ "$torch" = 1 ]; then install_pyarrow; fi
 if [ "$torch" = 1 ] && [ "$tests" = 1 ]; then install_peers; fi
-# Without our kernels GPUs are slower. The wheels have a compiler for the pinned torch only.
-if [ "$torch" = 1 ] && [ "$version" = "$pinned" ] && gpu_is_there; then cuda=1; fi
+asked_for_cuda=$cuda
+# Without our kernels GPUs are slower.
+if [ "$torch" = 1 ] && gpu_is_there; then cuda=1; fi
+cuda_version=$(cuda_of_torch) || die "the version of CUDA of torch $version cannot be found"
+nvcc_release='13\.0'
+if [[ $cuda_version == 12* ]]; then nvcc_release='12\.'; fi
 if [ "$cuda" = 1 ] && ! cuda_compiler >/dev/null; then
-  say "installing nvcc 13.0 from PyPI into .deps/venv"
-  install_wheels requirements-cuda.txt
+  if [[ $cuda_version == 12* ]]; then
+    install_cuda_12
+  else
+    say "installing nvcc 13.0 from PyPI into .deps/venv"
+    install_wheels requirements-cuda.txt
+  fi
 fi
 say_cuda_compiler

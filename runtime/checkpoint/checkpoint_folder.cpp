@@ -125,6 +125,10 @@ CheckpointDraft::~CheckpointDraft() {
   if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
+std::string CheckpointDraft::target() const {
+  return (fs::path(output_dir_) / fmt::format("{}{}", kPrefix, step_)).string();
+}
+
 std::vector<FileRecord> CheckpointDraft::records(const std::vector<FileRecord>& known) const {
   std::map<std::string, FileRecord> told;
   for (const FileRecord& record : known)
@@ -164,11 +168,10 @@ std::string CheckpointDraft::publish(const std::vector<FileRecord>& known,
   const Manifest manifest{.step = step_, .versions = versions, .files = records(known)};
   sync_folder(path_);
   write_file((fs::path(path_) / kManifestName).string(), manifest_text(manifest));
-  const std::string target = (fs::path(output_dir_) / fmt::format("{}{}", kPrefix, step_)).string();
-  put_in_place(path_, target, step_);
+  put_in_place(path_, target(), step_);
   path_.clear();
   sync_folder(output_dir_);
-  return target;
+  return target();
 }
 
 FoundCheckpoint find_newest_complete(const std::string& output_dir, int threads,
@@ -196,10 +199,10 @@ bool has_checkpoint(const std::string& output_dir) noexcept try {
   return false;
 }
 
-std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limit,
-                                const std::vector<std::int64_t>& kept) {
-  std::vector<std::string> gone;
-  if (limit <= 0) return gone;
+namespace {
+
+// Those with a manifest, newest first.
+std::vector<Candidate> own_checkpoints(const std::string& output_dir) {
   std::vector<Candidate> ours;
   for (Candidate& candidate : candidates(output_dir)) try {
       read_manifest(candidate.path);
@@ -207,6 +210,25 @@ std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limi
     } catch (const std::exception&) {
       continue;  // incomplete or not ours: find_newest_complete reports it
     }
+  return ours;
+}
+
+}  // namespace
+
+std::vector<std::string> remove_all(const std::string& output_dir) {
+  std::vector<std::string> gone;
+  for (const auto& [step, path] : own_checkpoints(output_dir)) {
+    remove_checkpoint(path, step);
+    gone.push_back(path);
+  }
+  return gone;
+}
+
+std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limit,
+                                const std::vector<std::int64_t>& kept) {
+  std::vector<std::string> gone;
+  if (limit <= 0) return gone;
+  const auto ours = own_checkpoints(output_dir);
   auto left = static_cast<std::int64_t>(ours.size());
   for (std::size_t i = ours.size(); i-- > 1 && left > limit;) {
     if (std::ranges::find(kept, ours[i].step) != kept.end()) continue;

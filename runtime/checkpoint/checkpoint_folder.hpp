@@ -27,6 +27,7 @@ class CheckpointDraft {
   ~CheckpointDraft();
 
   const std::string& path() const { return path_; }
+  std::string target() const;  // the path of the checkpoint, once it is published
 
   // `known`: files whose writers already computed the checksum. Other files are read and fsynced
   // here. Returns the path of the checkpoint.
@@ -60,6 +61,9 @@ bool has_checkpoint(const std::string& output_dir) noexcept;
 // of ours are neither counted nor touched. Returns the removed paths.
 std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limit,
                                 const std::vector<std::int64_t>& kept = {});
+
+// Removes all checkpoints with a manifest of ours. Returns their paths.
+std::vector<std::string> remove_all(const std::string& output_dir);
 
 // Removes files and folders that killed saves and removals left behind. No save may run in the
 // folder at the same time.

@@ -112,7 +112,17 @@ void move_files(const std::vector<fs::path>& files, const fs::path& from, const 
   sync_folders();
 }
 
+void remove_other_files(const fs::path& folder) {
+  for (const auto* name : kOtherFiles) remove_file(folder / name);
+  fs::remove_all(folder / kMoreTemplates);
+}
+
 }  // namespace
+
+void remove_final_model(const std::string& folder) {
+  remove_models({{folder, kModel}, {folder, kAdapter}});
+  remove_other_files(folder);
+}
 
 FinalModelDraft::FinalModelDraft(std::string folder) : folder_(std::move(folder)) {
   static std::atomic<unsigned> count = 0;
@@ -140,10 +150,7 @@ void FinalModelDraft::publish(const Replaced& replaced) {
       old.push_back({fs::path(folder_) / file.parent_path(),
                      file.filename() == config_of(kModel) ? kModel : kAdapter});
   remove_models(old);
-  if (replaced.whole) {
-    for (const auto* name : kOtherFiles) remove_file(fs::path(folder_) / name);
-    fs::remove_all(fs::path(folder_) / kMoreTemplates);
-  }
+  if (replaced.whole) remove_other_files(folder_);
   move_files(files, path_, folder_);
   fs::remove_all(path_);
   path_.clear();

@@ -33,4 +33,8 @@ class FinalModelDraft {
   std::string folder_, path_;
 };
 
+// Removes the model and the adapter in a folder, with their tokenizer, as publish() does before it
+// puts another model there.
+void remove_final_model(const std::string& folder);
+
 }  // namespace mgpu::checkpoint

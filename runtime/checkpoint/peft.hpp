@@ -22,14 +22,15 @@ struct LoraConfig {
   std::string target_pattern;  // "all-linear", or a pattern that must match the whole name
   std::vector<std::string> modules_to_save;  // trained and saved in full
   bool use_rslora = false;
+  bool use_dora = false;
   std::map<std::string, std::int64_t> rank_pattern;  // pattern of names -> r
   std::map<std::string, double> alpha_pattern;
 
   friend bool operator==(const LoraConfig&, const LoraConfig&) = default;
 };
 
-// Throws an error with the file and the key for anything but plain LoRA of linear layers (DoRA,
-// biases, selected layers, initializations that change the base model, ...). Unknown keys, for
+// Throws an error with the file and the key for anything but LoRA and DoRA of linear layers
+// (biases, selected layers, initializations that change the base model, ...). Unknown keys, for
 // example of newer versions of PEFT, are rejected if they are set.
 LoraConfig parse_lora_config(std::string_view text, const std::string& file);
 std::string lora_config_text(const LoraConfig& config);
@@ -56,9 +57,9 @@ std::vector<TensorShape> saved_parameters(const LoraConfig& config,
 
 // The meaning of a key in adapter_model.safetensors.
 struct AdapterKey {
-  enum class Part { lora_a, lora_b, whole };
+  enum class Part { lora_a, lora_b, magnitude, whole };
   Part part = Part::whole;
-  std::string name;  // the module for lora_a and lora_b, else the parameter
+  std::string name;  // the parameter for `whole`, else the module
 
   friend bool operator==(const AdapterKey&, const AdapterKey&) = default;
 };
@@ -66,8 +67,8 @@ struct AdapterKey {
 std::string adapter_key(const AdapterKey& key);
 AdapterKey parse_adapter_key(std::string_view name);  // throws with the key
 
-// All tensors of adapter_model.safetensors: A [rank, in] and B [out, rank] of each target, then the
-// parameters that are saved in full.
+// All tensors of adapter_model.safetensors: A [rank, in] and B [out, rank] of each target, with
+// DoRA also the magnitudes [out], then the parameters that are saved in full.
 std::vector<TensorShape> adapter_plan(const LoraConfig& config,
                                       const std::vector<TensorShape>& model);
 

@@ -34,6 +34,7 @@ const std::set<std::string, std::less<>> kSupportedKeys = {
     "rank_pattern",
     "revision",
     "target_modules",
+    "use_dora",
     "use_rslora",
 };
 
@@ -44,8 +45,8 @@ bool is_set(const Json& value) {
 void reject_unsupported_keys(const Json& json, const Fields& top) {
   for (const auto& [key, value] : json.items())
     if (!kIgnoredKeys.contains(key) && !kSupportedKeys.contains(key) && is_set(value))
-      throw std::runtime_error(fmt::format("{}: {} is not supported; only plain LoRA is supported",
-                                           top.where(), in_quotes(key)));
+      throw std::runtime_error(fmt::format(
+          "{}: {} is not supported; only LoRA, rsLoRA and DoRA are", top.where(), in_quotes(key)));
   if (top.string("peft_type") != "LORA") top.fail("peft_type", "'LORA'");
   if (top.string("bias", "none") != "none")
     top.fail("bias", "'none': trained biases are not supported");
@@ -103,7 +104,8 @@ LoraConfig parse_lora_config(std::string_view text, const std::string& file) {
                     .alpha = finite(top, "lora_alpha"),
                     .dropout = top.number("lora_dropout", 0),
                     .modules_to_save = top.strings("modules_to_save"),
-                    .use_rslora = top.boolean("use_rslora", false)};
+                    .use_rslora = top.boolean("use_rslora", false),
+                    .use_dora = top.boolean("use_dora", false)};
   if (!(config.dropout >= 0 && config.dropout < 1))
     top.fail("lora_dropout", "a number from 0 to below 1");
   read_targets(config, top);
@@ -127,7 +129,7 @@ std::string lora_config_text(const LoraConfig& config) {
                {"inference_mode", true},
                {"init_lora_weights", true},
                {"use_rslora", config.use_rslora},
-               {"use_dora", false},
+               {"use_dora", config.use_dora},
                {"modules_to_save", nullptr},
                {"rank_pattern", config.rank_pattern},
                {"alpha_pattern", Json::object()},

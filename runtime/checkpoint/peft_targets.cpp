@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kBase = "base_model.model.";
 constexpr std::string_view kPartA = ".lora_A.weight", kPartB = ".lora_B.weight";
+constexpr std::string_view kMagnitude = ".lora_magnitude_vector";
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kHead = "lm_head";
 
@@ -165,9 +166,11 @@ std::vector<TensorShape> saved_parameters(const LoraConfig& config,
 }
 
 std::string adapter_key(const AdapterKey& key) {
-  const std::string_view end = key.part == AdapterKey::Part::lora_a   ? kPartA
-                               : key.part == AdapterKey::Part::lora_b ? kPartB
-                                                                      : "";
+  using enum AdapterKey::Part;
+  const std::string_view end = key.part == lora_a      ? kPartA
+                               : key.part == lora_b    ? kPartB
+                               : key.part == magnitude ? kMagnitude
+                                                       : "";
   return fmt::format("{}{}{}", kBase, key.name, end);
 }
 
@@ -182,8 +185,7 @@ AdapterKey parse_adapter_key(std::string_view name) {
   };
   if (rest.ends_with(kPartA)) return {AdapterKey::Part::lora_a, without(kPartA)};
   if (rest.ends_with(kPartB)) return {AdapterKey::Part::lora_b, without(kPartB)};
-  if (rest.find("lora_magnitude_vector") != rest.npos)
-    refuse("belongs to DoRA, which is not supported");
+  if (rest.ends_with(kMagnitude)) return {AdapterKey::Part::magnitude, without(kMagnitude)};
   if (rest.find("lora_") != rest.npos) refuse("belongs to a kind of adapter that is not supported");
   if (module_of(rest) == rest) refuse("names no parameter");
   return {AdapterKey::Part::whole, std::string(rest)};
@@ -196,6 +198,7 @@ std::vector<TensorShape> adapter_plan(const LoraConfig& config,
   for (const LoraTarget& target : lora_targets(config, model)) {
     plan.push_back({adapter_key({lora_a, target.module}), {target.rank, target.in}});
     plan.push_back({adapter_key({lora_b, target.module}), {target.out, target.rank}});
+    if (config.use_dora) plan.push_back({adapter_key({magnitude, target.module}), {target.out}});
   }
   for (TensorShape& tensor : saved_parameters(config, model))
     plan.push_back({adapter_key({whole, tensor.name}), std::move(tensor.shape)});

@@ -73,9 +73,27 @@ struct FileRecord {
   friend bool operator==(const FileRecord&, const FileRecord&) = default;
 };
 
+// Where a tensor is in a file that is to be written: its bytes are [begin, end) of the file.
+struct TensorPlace {
+  TensorPlan plan;
+  std::uint64_t begin = 0, end = 0;
+};
+
+// A .safetensors file that is to be written: all but the bytes of its tensors. Types with larger
+// elements come first, so that all tensors are aligned.
+struct FilePlan {
+  std::string header;  // the first bytes of the file
+  std::vector<TensorPlace> tensors;
+  std::uint64_t size = 0;
+};
+
+// Throws an error that names `path` and the tensor if the file cannot exist.
+FilePlan plan_file(const std::string& path, std::vector<TensorPlan> tensors,
+                   const Metadata& metadata = {{"format", "pt"}});
+
 // Writes a .safetensors file whose tensors are known in advance and whose bytes arrive in any order
-// and in any pieces. Types with larger elements come first, so that all tensors are aligned. The
-// file appears under its name in finish(); a writer destroyed before that leaves no file.
+// and in any pieces. The file appears under its name in finish(); a writer destroyed before that
+// leaves no file.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<TensorPlan> plan,
@@ -92,17 +110,15 @@ class SafetensorsWriter {
 
  private:
   struct Slot {
-    TensorPlan plan;
-    std::uint64_t begin = 0, end = 0;                // offsets in the file
+    TensorPlace place;
     std::map<std::uint64_t, std::uint64_t> written;  // begin -> end of the ranges written so far
   };
 
-  void lay_out(std::vector<TensorPlan> plan, const Metadata& metadata);
   void mark_written(Slot& slot, std::uint64_t begin, std::uint64_t end);
   void put(std::uint64_t at, std::span<const std::byte> bytes);
   void digest_the_rest();
 
-  std::string path_, header_;
+  std::string path_;
   std::vector<Slot> slots_;
   std::unordered_map<std::string_view, std::size_t> index_;
   std::uint64_t size_ = 0;

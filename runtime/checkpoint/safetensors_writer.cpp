@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
 #include "runtime/checkpoint/json_text.hpp"
@@ -43,28 +44,25 @@ std::string metadata_text(const std::string& path, const Metadata& metadata) {
 
 }  // namespace
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorPlan> plan,
-                                     const Metadata& metadata)
-    : path_(path) {
-  lay_out(std::move(plan), metadata);
-  file_.emplace(path, size_);
-  put(0, bytes_of(header_));
-}
-
-void SafetensorsWriter::lay_out(std::vector<TensorPlan> plan, const Metadata& metadata) {
-  std::ranges::stable_sort(plan, std::ranges::greater{},
+FilePlan plan_file(const std::string& path, std::vector<TensorPlan> tensors,
+                   const Metadata& metadata) {
+  std::ranges::stable_sort(tensors, std::ranges::greater{},
                            [](const TensorPlan& tensor) { return bits_of(tensor.dtype); });
   std::string json = "{";
-  if (!metadata.empty()) json += "\"__metadata__\":" + metadata_text(path_, metadata) + ",";
+  if (!metadata.empty()) json += "\"__metadata__\":" + metadata_text(path, metadata) + ",";
+  FilePlan file;
+  std::set<std::string> names{"__metadata__"};
   std::uint64_t at = 0;
-  for (TensorPlan& tensor : plan) {
+  for (TensorPlan& tensor : tensors) {
     const auto bytes = bytes_needed(tensor.dtype, tensor.shape);
     if (!bytes || *bytes > INT64_MAX - at)
-      fail_writing(path_, tensor.name, "invalid shape " + shape_text(tensor.shape));
+      fail_writing(path, tensor.name, "invalid shape " + shape_text(tensor.shape));
+    if (!names.insert(tensor.name).second)
+      fail_writing(path, tensor.name, "the name is already used");
     json += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}},)",
-                        json_string(path_, tensor.name), name_of(tensor.dtype),
+                        json_string(path, tensor.name), name_of(tensor.dtype),
                         fmt::join(tensor.shape, ","), at, at + *bytes);
-    slots_.push_back({.plan = std::move(tensor), .begin = at, .end = at + *bytes});
+    file.tensors.push_back({.plan = std::move(tensor), .begin = at, .end = at + *bytes});
     at += *bytes;
   }
   if (json.back() == ',') json.pop_back();
@@ -73,16 +71,25 @@ void SafetensorsWriter::lay_out(std::vector<TensorPlan> plan, const Metadata& me
 
   static_assert(std::endian::native == std::endian::little);
   const std::uint64_t length = json.size();
-  header_.assign(reinterpret_cast<const char*>(&length), sizeof length);
-  header_ += json;
-  size_ = header_.size() + at;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
-    slot.begin += header_.size();
-    slot.end += header_.size();
-    if (slot.plan.name == "__metadata__" || !index_.emplace(slot.plan.name, i).second)
-      fail_writing(path_, slot.plan.name, "the name is already used");
+  file.header.assign(reinterpret_cast<const char*>(&length), sizeof length);
+  file.header += json;
+  file.size = file.header.size() + at;
+  for (TensorPlace& place : file.tensors) {
+    place.begin += file.header.size();
+    place.end += file.header.size();
   }
+  return file;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorPlan> plan,
+                                     const Metadata& metadata)
+    : path_(path) {
+  auto planned = plan_file(path, std::move(plan), metadata);
+  for (TensorPlace& place : planned.tensors) slots_.push_back({.place = std::move(place)});
+  for (std::size_t i = 0; i < slots_.size(); ++i) index_.emplace(slots_[i].place.plan.name, i);
+  size_ = planned.size;
+  file_.emplace(path, size_);
+  put(0, bytes_of(planned.header));
 }
 
 void SafetensorsWriter::mark_written(Slot& slot, std::uint64_t begin, std::uint64_t end) {
@@ -90,9 +97,9 @@ void SafetensorsWriter::mark_written(Slot& slot, std::uint64_t begin, std::uint6
   const bool after = next != slot.written.end() && next->first < end;
   const bool before = next != slot.written.begin() && std::prev(next)->second > begin;
   if (after || before)
-    fail_writing(
-        path_, slot.plan.name,
-        fmt::format("bytes {} to {} were written twice", begin - slot.begin, end - slot.begin));
+    fail_writing(path_, slot.place.plan.name,
+                 fmt::format("bytes {} to {} were written twice", begin - slot.place.begin,
+                             end - slot.place.begin));
   if (next != slot.written.end() && next->first == end) {
     end = next->second;
     next = slot.written.erase(next);
@@ -108,14 +115,14 @@ void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> 
   const auto found = index_.find(name);
   if (found == index_.end()) fail_writing(path_, std::string(name), "it is not in the plan");
   Slot& slot = slots_[found->second];
-  const std::uint64_t length = slot.end - slot.begin;
+  const std::uint64_t length = slot.place.end - slot.place.begin;
   if (offset > length || bytes.size() > length - offset)
     fail_writing(
-        path_, slot.plan.name,
+        path_, slot.place.plan.name,
         fmt::format("{} bytes at {} do not fit into its {}", bytes.size(), offset, length));
   if (bytes.empty()) return;
-  mark_written(slot, slot.begin + offset, slot.begin + offset + bytes.size());
-  put(slot.begin + offset, bytes);
+  mark_written(slot, slot.place.begin + offset, slot.place.begin + offset + bytes.size());
+  put(slot.place.begin + offset, bytes);
 }
 
 void SafetensorsWriter::put(std::uint64_t at, std::span<const std::byte> bytes) {
@@ -146,10 +153,11 @@ FileRecord SafetensorsWriter::finish() {
   for (const Slot& slot : slots_) {
     std::uint64_t there = 0;
     for (const auto& [begin, end] : slot.written) there += end - begin;
-    if (there != slot.end - slot.begin)
-      fail_writing(path_, slot.plan.name,
+    if (there != slot.place.end - slot.place.begin)
+      fail_writing(path_, slot.place.plan.name,
                    fmt::format("{} of its {} bytes were never written",
-                               slot.end - slot.begin - there, slot.end - slot.begin));
+                               slot.place.end - slot.place.begin - there,
+                               slot.place.end - slot.place.begin));
   }
   digest_the_rest();
   file_->commit();

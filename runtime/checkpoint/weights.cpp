@@ -157,22 +157,46 @@ std::vector<std::vector<TensorPlan>> split_shards(std::vector<TensorPlan> plan,
   return shards;
 }
 
+std::vector<WeightsFile> weights_files(std::vector<TensorPlan> plan, std::uint64_t longest,
+                                       const std::string& stem) {
+  auto shards = split_shards(std::move(plan), longest);
+  std::vector<WeightsFile> files;
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    files.push_back({.name = shards.size() == 1 ? stem + ".safetensors"
+                                                : fmt::format("{}-{:05}-of-{:05}.safetensors", stem,
+                                                              i + 1, shards.size()),
+                     .tensors = std::move(shards[i])});
+  return files;
+}
+
+std::string weight_index_name(const std::string& stem) {
+  return stem + ".safetensors.index.json";
+}
+
+std::string weight_index_text(const std::vector<WeightsFile>& files) {
+  std::uint64_t total = 0;
+  Json index = {{"metadata", Json::object()}, {"weight_map", Json::object()}};
+  for (const auto& file : files)
+    for (const auto& tensor : file.tensors) {
+      total += *bytes_needed(tensor.dtype, tensor.shape);
+      index["weight_map"][tensor.name] = file.name;
+    }
+  index["metadata"]["total_size"] = total;
+  return index.dump(2) + "\n";
+}
+
 WeightsWriter::WeightsWriter(std::string folder, std::vector<TensorPlan> plan,
                              std::uint64_t longest_shard, const std::string& stem)
     : folder_(std::move(folder)), stem_(stem) {
-  auto shards = split_shards(std::move(plan), longest_shard);
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    file_names_.push_back(shards.size() == 1 ? stem + ".safetensors"
-                                             : fmt::format("{}-{:05}-of-{:05}.safetensors", stem,
-                                                           i + 1, shards.size()));
-    for (const TensorPlan& tensor : shards[i]) {
-      total_ += *bytes_needed(tensor.dtype, tensor.shape);
-      if (!shard_of_.emplace(tensor.name, i).second)
+  auto files = weights_files(std::move(plan), longest_shard, stem);
+  if (files.size() > 1) index_ = weight_index_text(files);
+  for (auto& file : files) {
+    for (const TensorPlan& tensor : file.tensors)
+      if (!shard_of_.emplace(tensor.name, files_.size()).second)
         throw std::runtime_error(fmt::format("cannot write {}: tensor {} is listed twice", folder_,
                                              in_quotes(tensor.name)));
-    }
-    files_.push_back(std::make_unique<SafetensorsWriter>(
-        (fs::path(folder_) / file_names_.back()).string(), std::move(shards[i])));
+    files_.push_back(std::make_unique<SafetensorsWriter>((fs::path(folder_) / file.name).string(),
+                                                         std::move(file.tensors)));
   }
 }
 
@@ -188,13 +212,10 @@ void WeightsWriter::write(std::string_view name, std::span<const std::byte> byte
 std::vector<FileRecord> WeightsWriter::finish() {
   std::vector<FileRecord> records;
   for (const auto& file : files_) records.push_back(file->finish());
-  if (files_.size() == 1) return records;
-  Json index = {{"metadata", {{"total_size", total_}}}, {"weight_map", Json::object()}};
-  for (const auto& [name, shard] : shard_of_) index["weight_map"][name] = file_names_[shard];
-  const std::string text = index.dump(2) + "\n";
-  const std::string name = stem_ + ".safetensors.index.json";
-  write_file((fs::path(folder_) / name).string(), text);
-  records.push_back({.name = name, .size = text.size(), .digest = digest_of(bytes_of(text))});
+  if (index_.empty()) return records;
+  const std::string name = weight_index_name(stem_);
+  write_file((fs::path(folder_) / name).string(), index_);
+  records.push_back({.name = name, .size = index_.size(), .digest = digest_of(bytes_of(index_))});
   return records;
 }
 

@@ -68,6 +68,20 @@ inline constexpr std::uint64_t kShardSize = 5'000'000'000;
 std::vector<std::vector<TensorPlan>> split_shards(std::vector<TensorPlan> plan,
                                                   std::uint64_t longest);
 
+// A file of a model, and the tensors in it.
+struct WeightsFile {
+  std::string name;
+  std::vector<TensorPlan> tensors;
+};
+
+// The files of a model in Hugging Face's layout: STEM.safetensors, or shards of at most `longest`
+// bytes. Shards need an index, STEM.safetensors.index.json: the name of this file and its text.
+std::vector<WeightsFile> weights_files(std::vector<TensorPlan> plan,
+                                       std::uint64_t longest = kShardSize,
+                                       const std::string& stem = "model");
+std::string weight_index_name(const std::string& stem);
+std::string weight_index_text(const std::vector<WeightsFile>& files);
+
 // Writes a folder that Weights and transformers can read. Reserves all files at once, so that a
 // full disk is reported before anything is computed.
 class WeightsWriter {
@@ -82,8 +96,7 @@ class WeightsWriter {
 
  private:
   std::string folder_, stem_;
-  std::uint64_t total_ = 0;
-  std::vector<std::string> file_names_;
+  std::string index_;  // empty: the model is in one file
   std::vector<std::unique_ptr<SafetensorsWriter>> files_;
   std::map<std::string, std::size_t, std::less<>> shard_of_;
 };

@@ -65,6 +65,8 @@ class Comm {
   virtual int rank() const = 0;
   virtual int world() const = 0;
   virtual const char* backend() const = 0;  // "nccl", "gloo" or "none"
+  // False before a process takes a lost rank's place: each rank counts as if it were this one.
+  virtual bool connected() const { return true; }
 
   virtual Pending all_reduce(Tensor tensor, const char* what) = 0;
   // Writes this rank's part of the sum to `out`, which may be this part of `in` itself.

@@ -22,6 +22,7 @@ class Rewindable : public Comm {
   int rank() const override { return comm_.rank(); }
   int world() const override { return comm_.world(); }
   const char* backend() const override { return comm_.backend(); }
+  bool connected() const override { return comm_.connected(); }
   Pending all_reduce(Tensor tensor, const char* what) override;
   Pending reduce_scatter(Tensor out, Tensor in, const char* what) override;
   Pending all_gather(Tensor out, Tensor in, const char* what) override;

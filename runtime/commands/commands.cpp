@@ -12,6 +12,7 @@
 
 #include "rendezvous/contract.hpp"
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/commands/family_names.hpp"
 #include "runtime/commands/hub_names.hpp"
 #include "runtime/commands/validation.hpp"
 #include "runtime/commands/visible_gpus.hpp"
@@ -102,6 +103,32 @@ VisibleGpus gpus_of(const train::PlanCommand& command) {
   return gpus;
 }
 
+// Of a model whose config.json could not be had.
+void check_model_name(const std::string& model) {
+  const auto kind = unsupported_by_name(model);
+  if (!kind.empty())
+    throw train::RecipeError({fmt::format(
+        "model_name_or_path: {} is not supported: by its name it is {}, and its config.json could "
+        "not be had to make sure; supported are the architectures of Qwen2, Qwen3, Llama and "
+        "Mistral",
+        model, kind)});
+}
+
+// The recipe. If it has mistakes and is for a model that seems not to be supported, nobody has to
+// correct them: that alone is reported.
+train::TrainConfig read_to_check(const train::RecipeArguments& recipe) {
+  try {
+    return read(recipe);
+  } catch (const train::RecipeError&) {
+    if (recipe.path.empty()) throw;
+    train::TrainConfig config;
+    config.model_name_or_path = train::named_model(recipe.path);
+    if (names_model(config) && settings_folder(config).empty())
+      check_model_name(config.model_name_or_path);
+    throw;
+  }
+}
+
 void write_recipe(const std::string& path, const std::string& text) {
   if (std::filesystem::exists(path))
     throw std::runtime_error(path + " already exists; give another name");
@@ -127,15 +154,19 @@ int suggest_recipe(const train::PlanCommand& command, const VisibleGpus& gpus) {
 }  // namespace
 
 int check(const train::CheckCommand& command) {
-  auto config = read(command.recipe);
+  auto config = read_to_check(command.recipe);
   const auto ranks = command.ranks ? command.ranks : ranks_from_environment();
   const auto intended = ranks.value_or(train::intended_ranks(config));
   auto local = config;
   const auto missing = download_settings(local, kDownloadTime);
   validate(local, intended);
-  if (const auto folder = settings_folder(config); !folder.empty()) check_model(local, folder);
+  if (const auto folder = settings_folder(config); !folder.empty())
+    check_model(local, folder);
+  else if (names_model(config))
+    check_model_name(config.model_name_or_path);
   for (const auto& line : missing) config.notes.push_back("not checked: " + line);
-  const auto text = train::check_text(config, command.recipe.path, intended);
+  const std::string name = command.recipe.path.empty() ? "--set" : command.recipe.path;
+  const auto text = train::check_text(config, name, intended);
   const char* rank = getenv(rendezvous::variable::kRank);
   if (rank == nullptr || std::string_view(rank) == "0") print(text);
   return 0;
@@ -143,7 +174,7 @@ int check(const train::CheckCommand& command) {
 
 int plan(const train::PlanCommand& command) {
   const auto gpus = gpus_of(command);
-  if (command.recipe.path.empty()) return suggest_recipe(command, gpus);
+  if (command.recipe == train::RecipeArguments()) return suggest_recipe(command, gpus);
   train::PlanRequest request;
   request.config = read(command.recipe);
   const auto missing = download_settings(request.config, kDownloadTime);
@@ -153,7 +184,8 @@ int plan(const train::PlanCommand& command) {
   request.model = command.model_size.empty() ? train::open_model_config(request.config)
                                              : train::known_model(command.model_size).config;
   request.gpu_bytes = gpus.memory;
-  if (request.model.nf4 && request.config.use_peft) request.config.load_in_4bit = true;
+  if (request.model.nf4 && request.config.use_peft && !request.config.load_in_8bit)
+    request.config.load_in_4bit = true;
   // The GPUs of roles may be more than those of ranks.
   const auto ranks = train::required_ranks(request.config);
   request.gpus = command.gpus.value_or(ranks ? count_gpus(train::plan_roles(request.config, *ranks))
@@ -163,7 +195,6 @@ int plan(const train::PlanCommand& command) {
     if (command.gpus) check_gpus(train::plan_roles(request.config, request.ranks), *command.gpus);
     print(plan_of_roles(request));
   } else {
-    train::check_window(request.model, request.config.max_length);
     print(train::plan_text(request));
   }
   return 0;

@@ -13,6 +13,7 @@ int generate(const train::GenerateCommand& command);
 int merge(const train::MergeCommand& command);
 int quantize(const train::QuantizeCommand& command);
 int train_tokenizer(const train::TrainTokenizerCommand& command);
+int view_data(const train::DataCommand& command);
 int score(const train::ScoreCommand& command);
 
 }  // namespace mgpu::recipes

@@ -34,6 +34,7 @@ int run_command(const train::Command& command, char** argv) {
           [](const train::PlanCommand& c) { return recipes::plan(c); },
           [](const train::InitCommand& c) { return recipes::init(c); },
           [](const train::QuickstartCommand& c) { return recipes::quickstart(c); },
+          [](const train::DataCommand& c) { return recipes::view_data(c); },
           [](const train::ScoreCommand& c) { return recipes::score(c); },
           [](const train::TrainTokenizerCommand& c) { return recipes::train_tokenizer(c); },
           [](const train::KeysCommand&) { return print(train::keys_markdown()); },

@@ -5,17 +5,19 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <stdexcept>
 #include <string_view>
 
 #include "rendezvous/store/client.hpp"
+#include "runtime/commands/dataset_sources.hpp"
 #include "runtime/commands/validation.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/reading/yaml_values.hpp"
 #include "runtime/config/resolve.hpp"
-#include "runtime/hub/dataset_files.hpp"
 #include "runtime/hub/program.hpp"
 #include "runtime/hub/provide.hpp"
+#include "runtime/hub/upload.hpp"
 #include "runtime/rewards/catalog.hpp"
 
 namespace mgpu::recipes {
@@ -108,23 +110,12 @@ void use_folder(std::string& value, const Repository& repository, const std::str
   if (repository.site == Site::modelscope) value = folder;
 }
 
-// Replaces sources that are datasets by their files.
+// Replaces datasets by their files.
 void use_files(std::vector<train::DataSource>& sources, Site site) {
-  std::vector<train::DataSource> files;
-  for (const auto& source : sources) {
+  sources = files_of(sources, [site](const train::DataSource& source) {
     const auto repository = dataset_of(source, site);
-    if (!is_named_dataset(source) || !hub::is_provided(repository)) {
-      files.push_back(source);
-      continue;
-    }
-    for (auto& file : hub::split_files(hub::cached_folder(repository), source.path, source.subset,
-                                       source.split)) {
-      auto one = source;
-      one.path = std::move(file);
-      files.push_back(std::move(one));
-    }
-  }
-  sources = std::move(files);
+    return hub::is_provided(repository) ? hub::cached_folder(repository) : std::string();
+  });
 }
 
 // Replaces the names of repositories that are complete.
@@ -181,6 +172,7 @@ void download_named(train::TrainConfig& config, const rendezvous::Contract& cont
   // Without the store of a launcher every rank downloads; all but one find everything in the cache.
   const bool waits = contract.world_size > 1 && contract.agent_store;
   try {
+    apply_dataset_infos(config);
     if (!waits || contract.local_rank == 0)
       for (const auto& repository : named_repositories(config)) download(config, repository);
   } catch (const hub::HubError& error) {
@@ -201,6 +193,24 @@ void download_named(train::TrainConfig& config, const rendezvous::Contract& cont
   }
 }
 
+void download_data(train::TrainConfig& config) {
+  const hub::ProvideOptions options{.offline = is_offline(config), .say = [](const auto& line) {
+                                      fmt::print(stderr, "{}\n", line);
+                                    }};
+  try {
+    apply_dataset_infos(config);
+    for (auto repository : named_repositories(config)) {
+      repository.part = settings_of(repository.part);
+      if (repository.is_dataset() || repository.name == config.model_name_or_path ||
+          repository.name == config.tokenizer_path)
+        hub::provide(repository, options);
+    }
+    use_cached(config, false);
+  } catch (const std::runtime_error& error) {
+    train::throw_recipe_error(error.what());
+  }
+}
+
 std::string downloaded_model(const std::string& name, Part part) {
   train::TrainConfig config;
   if (!hub::is_model_name(name)) return name;
@@ -215,6 +225,7 @@ std::vector<std::string> download_settings(train::TrainConfig& config,
                                            std::chrono::milliseconds limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   std::vector<std::string> lines;
+  apply_dataset_infos(config);
   for (auto repository : named_repositories(config)) {
     repository.part = settings_of(repository.part);
     try {
@@ -235,6 +246,25 @@ std::vector<std::string> download_settings(train::TrainConfig& config,
   }
   use_cached(config, false);
   return lines;
+}
+
+void push_to_hub(const train::TrainConfig& config) {
+  auto name = config.hub_model_id;
+  const auto folder = std::filesystem::absolute(config.output_dir).lexically_normal();
+  if (name.empty()) name = (folder.has_filename() ? folder : folder.parent_path()).filename();
+  const hub::Upload upload{.folder = config.output_dir,
+                           .name = name,
+                           .revision = config.hub_revision,
+                           .token = config.hub_token,
+                           .is_private = config.hub_private_repo};
+  say(fmt::format("uploading {} to {}/{}", upload.folder, hub::endpoint(Site::huggingface), name));
+  try {
+    hub::run_upload(upload);
+    say(fmt::format("uploaded {}", name));
+  } catch (const std::runtime_error& error) {
+    fmt::print(stderr, "mgpu-train: cannot upload {}: {}; the model is in {}; to try again: {}\n",
+               name, error.what(), upload.folder, hub::upload_command(upload));
+  }
 }
 
 }  // namespace mgpu::recipes

@@ -29,6 +29,10 @@ std::string settings_folder(const train::TrainConfig& config);
 // if the recipe or the machine must be changed, and std::runtime_error if it may pass.
 void download_named(train::TrainConfig& config, const rendezvous::Contract& contract);
 
+// Downloads what of these the dataset's tokens depend on: the datasets, and the configuration and
+// the tokenizer of the model. Throws RecipeError.
+void download_data(train::TrainConfig& config);
+
 // The same for one model or adapter on a command line; returns what to open.
 std::string downloaded_model(const std::string& name, hub::Part part);
 
@@ -37,5 +41,9 @@ std::string downloaded_model(const std::string& name, hub::Part part);
 // the cache, without connecting for it. Replaces names as download_named() does, where it can.
 std::vector<std::string> download_settings(train::TrainConfig& config,
                                            std::chrono::milliseconds limit);
+
+// Uploads the model in output_dir as push_to_hub requests. Prints what it does, and a warning if
+// that fails: the model stays where it is.
+void push_to_hub(const train::TrainConfig& config);
 
 }  // namespace mgpu::recipes

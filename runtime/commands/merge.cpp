@@ -4,11 +4,13 @@
 
 #include "runtime/commands/commands.hpp"
 #include "runtime/commands/loaded_model.hpp"
+#include "runtime/model/linear.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::recipes {
 
-// Computes W + scale * b a in fp32 on the CPU and stores it in the dtype of the base model.
+// Computes W + scale * b a, with DoRA times its factors, in fp32 on the CPU and stores it in the
+// dtype of the base model.
 int merge(const train::MergeCommand& command) {
   require_no_model(command.output);
   auto model = load_model(command.model, command.adapter, at::kCPU, at::kFloat);
@@ -16,9 +18,12 @@ int merge(const train::MergeCommand& command) {
   for (std::int64_t layer = 0; layer < model.source.config.layers; ++layer) {
     const auto& block = shards.weights(model::block_unit(layer)).block;
     for (const auto* linear : block.linears()) {
+      const auto factors = model::factors_of(*linear, model.adapter_scale);
       for (const auto& adapter : linear->adapters) {
         auto rows = linear->weight.narrow(0, adapter.begin, adapter.size);
         rows.addmm_(adapter.b, adapter.a, 1, model.adapter_scale);
+        if (factors.defined())
+          rows.mul_(factors.narrow(0, adapter.begin, adapter.size).unsqueeze(1));
       }
     }
     shards.release(model::block_unit(layer));

@@ -10,7 +10,7 @@
 #include "runtime/model/layout.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
-#include "runtime/train/four_bit.hpp"
+#include "runtime/train/packed_weights.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::recipes {
@@ -21,7 +21,7 @@ std::set<std::string> matrices(const model::ModelConfig& config) {
   model::LoraShape frozen;
   frozen.rank = 1;
   std::set<std::string> names;
-  for (const auto& unit : model::lay_out(config, frozen, {.on = true}).units)
+  for (const auto& unit : model::lay_out(config, frozen, {.bits = 4}).units)
     for (const auto& slot : unit.packed.slots) names.insert(slot.name);
   return names;
 }

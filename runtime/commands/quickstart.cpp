@@ -22,14 +22,26 @@ std::string without_source_folder(std::string text) {
   return text;
 }
 
+// Without a slash at the end, so that the draft is beside it.
+fs::path folder_of(const std::string& name) {
+  const auto folder = fs::path(name).lexically_normal();
+  return folder.has_filename() ? folder : folder.parent_path();
+}
+
+void require_new(const fs::path& folder) {
+  if (!fs::exists(folder)) return;
+  const auto name = folder.filename().string();
+  const bool named = !name.empty() && name != "." && name != "..";
+  throw std::runtime_error(fmt::format(
+      "{} already exists; use it, or give another name, such as mgpu-train quickstart {}",
+      folder.string(), named ? folder.string() + "-2" : "quickstart"));
+}
+
 }  // namespace
 
 int quickstart(const train::QuickstartCommand& command) {
-  const fs::path folder = command.folder;
-  if (fs::exists(folder))
-    throw std::runtime_error(
-        fmt::format("{0} already exists; give another name, such as mgpu-train quickstart {0}-2",
-                    folder.string()));
+  const fs::path folder = folder_of(command.folder);
+  require_new(folder);
   // The folder appears when it is complete.
   const fs::path draft = folder.string() + ".part";
   fs::remove_all(draft);

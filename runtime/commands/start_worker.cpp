@@ -16,6 +16,7 @@
 #include "rendezvous/base/worker_program.hpp"
 #include "rendezvous/contract.hpp"
 #include "runtime/commands/needed_torch.hpp"
+#include "runtime/config/command_line.hpp"
 
 namespace mgpu::recipes {
 namespace {
@@ -86,7 +87,7 @@ void prepare_torch(const fs::path& worker, const fs::path& own, char** argv) {
   }
   if (const auto problem = torch_problem(needed, found, gpus_are_visible(), python);
       !problem.empty())
-    throw std::runtime_error(problem);
+    throw train::UsageError(problem);
 }
 
 }  // namespace

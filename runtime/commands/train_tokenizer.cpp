@@ -19,9 +19,10 @@ int train_tokenizer(const train::TrainTokenizerCommand& command) {
   const auto path = std::filesystem::path(command.output) / "tokenizer.json";
   if (std::filesystem::exists(path))
     throw std::runtime_error(path.string() + " already exists; give another folder");
-  data::TextOptions options;
-  options.rows.text_field = command.text_field;
-  const auto text = data::read_text(command.files, kind, options);
+  std::vector<data::TextFile> files;
+  for (const auto& file : command.files)
+    files.push_back({.path = file, .rows = {.text_field = command.text_field}});
+  const auto text = data::read_text(files, kind, {});
   const auto made = text::train_tokenizer(text, {kind, wanted, command.min_frequency});
   checkpoint::make_writable_folder(command.output);
   for (const auto& [name, content] : made.files)

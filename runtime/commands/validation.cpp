@@ -6,15 +6,21 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "runtime/commands/dataset_info.hpp"
+#include "runtime/commands/dataset_sources.hpp"
 #include "runtime/commands/hub_names.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
-#include "runtime/data/source_file.hpp"
+#include "runtime/data/file_format.hpp"
+#include "runtime/data/row_stream.hpp"
 #include "runtime/grpo/loss_settings.hpp"
 #include "runtime/rewards/catalog.hpp"
 #include "runtime/rl/recipe.hpp"
 #include "runtime/rl/reward_model_files.hpp"
+#include "runtime/text/chat_template.hpp"
 #include "runtime/text/tokenizer.hpp"
 #include "runtime/train/model_source.hpp"
 
@@ -56,6 +62,31 @@ void check_rewards(const train::TrainConfig& config) {
   if (!functions.empty()) rewards::make_rewards(functions, settings);
 }
 
+// The chat template must be there, and Jinja.
+void check_template(const train::TrainConfig& config) {
+  try {
+    const auto source = train::chosen_template(config, "");
+    if (!source.empty()) text::ChatTemplate(source, {});
+  } catch (const std::runtime_error& e) {
+    throw std::runtime_error(fmt::format("chat_template: {}", e.what()));
+  }
+}
+
+// Checks that the files of a dataset are here, unless it is one of a hub.
+void check_source(train::DataSource source) {
+  apply_dataset_info(source);
+  for (const auto& file : files_of({source}, [](const auto&) { return std::string(); }))
+    if (!is_named_dataset(file)) data::format_of_file(file.path, file.file_type);
+}
+
+// A stream does not know how many rows it has.
+void check_stream(const train::TrainConfig& config) {
+  if (!config.streaming || config.task != train::Task::sft) return;
+  for (const auto& source : config.dataset_name)
+    for (const auto& part : data::parse_split(source.split))
+      data::check_streamable(source.path, part.range);
+}
+
 void validate_grpo(const train::TrainConfig& config, Errors& errors) {
   errors.collect([&] { rl::generation_settings(config); });
   errors.collect([&] { grpo::loss_settings(config); });
@@ -71,10 +102,10 @@ void validate_grpo(const train::TrainConfig& config, Errors& errors) {
 void validate(const train::TrainConfig& config, std::int64_t ranks) {
   Errors errors;
   errors.collect([&] { train::check_ranks(config, ranks); });
+  errors.collect([&] { check_template(config); });
   for (const auto* sources : {&config.dataset_name, &config.eval_dataset})
-    for (const auto& source : *sources)
-      if (!is_named_dataset(source))
-        errors.collect([&] { data::refuse_other_formats(source.path); });
+    for (const auto& source : *sources) errors.collect([&] { check_source(source); });
+  errors.collect([&] { check_stream(config); });
   if (config.task == train::Task::grpo) validate_grpo(config, errors);
   std::move(errors).throw_if_any();
 }
@@ -82,7 +113,6 @@ void validate(const train::TrainConfig& config, std::int64_t ranks) {
 void check_model(train::TrainConfig config, const std::string& folder) {
   config.model_name_or_path = folder;
   const auto model = train::open_model_config(config);
-  train::check_window(model, config.max_length);
   train::lora_shape(config, model);
   if (config.tokenizer_path.empty()) text::Tokenizer::load(folder);
 }

@@ -15,6 +15,7 @@
 #include "runtime/config/resolve.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/launcher_link.hpp"
+#include "runtime/train/start_anew.hpp"
 
 namespace {
 
@@ -52,8 +53,11 @@ int run(const train::RunCommand& command) {
     std::fflush(stdout);
   }
   recipes::download_named(config, contract);
-  if (config.task == train::Task::grpo) return recipes::grpo(config, contract);
-  return recipes::sft(config, contract);
+  if (contract.replacement.value_or(0) == 0) train::decide_start(config, contract);
+  const int status = config.task == train::Task::grpo ? recipes::grpo(config, contract)
+                                                      : recipes::sft(config, contract);
+  if (status == 0 && config.push_to_hub && contract.rank == 0) recipes::push_to_hub(config);
+  return status;
 }
 
 int tokenize(const train::TokenizeCommand& command) {

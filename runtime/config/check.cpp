@@ -9,6 +9,8 @@
 #include "runtime/config/keys/key_table.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/planning/generation_arithmetic.hpp"
+#include "runtime/config/reading/yaml_read.hpp"
+#include "runtime/config/reading/yaml_values.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -70,7 +72,8 @@ std::vector<std::string> warnings(const TrainConfig& config, std::int64_t ranks)
         fmt::format("{} sequences per step at learning_rate {}: above {} sequences a higher "
                     "rate or more epochs may be needed",
                     plan.global(), config.learning_rate, kLargeBatch));
-  if (config.learning_rate > kHighRate)
+  // New models are small, and learn at higher rates.
+  if (config.learning_rate > kHighRate && config.model_size.empty())
     all.push_back(fmt::format("learning_rate {} is above {}; check that it is intended",
                               config.learning_rate, kHighRate));
   if (warmup_fraction(config) > kLongWarmup)
@@ -93,6 +96,18 @@ std::string check_text(const TrainConfig& config, const std::string& name, std::
   return fmt::format("{}: values that differ from the default [in brackets]:\n\n{}\n{}\n", name,
                      value_table(config), step_sentence(config, ranks)) +
          lines("Notes", config.notes) + lines("Warnings", warnings(config, ranks));
+}
+
+std::string named_model(const std::string& path) {
+  try {
+    const auto top = read_yaml(path);
+    for (std::size_t i = 0; top.is_map() && i + 1 < top.items.size(); i += 2)
+      if (const auto* key = find_key(top.items[i].text); key && key->name == "model_name_or_path")
+        return to_text(top.items[i + 1]);
+  } catch (const std::runtime_error&) {
+    return {};
+  }
+  return {};
 }
 
 }  // namespace mgpu::train

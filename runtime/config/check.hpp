@@ -15,4 +15,7 @@ std::vector<std::string> warnings(const TrainConfig& config, std::int64_t ranks)
 // a step, notes and warnings.
 std::string check_text(const TrainConfig& config, const std::string& name, std::int64_t ranks);
 
+// The model that a recipe names, also if it has mistakes; empty: none can be found.
+std::string named_model(const std::string& path);
+
 }  // namespace mgpu::train

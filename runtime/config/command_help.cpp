@@ -9,6 +9,7 @@ Usage: mgpu-train FILE.yaml [options]       train; run directly, it uses one GPU
        mgpu-train check FILE.yaml           show how the recipe is interpreted
        mgpu-train plan FILE.yaml            show the memory per GPU and batch sizes that fit
        mgpu-train plan --model-size 7B      suggest a recipe that fits; --write FILE writes it
+       mgpu-train data FILE.yaml            show rows as the model sees them, and what is dropped
        mgpu-train tokenize FILE.yaml        tokenize the dataset ahead of time
        mgpu-train train-tokenizer FILE... --output DIR              train a tokenizer on text
        mgpu-train quickstart [FOLDER]       write a small example that trains in a minute
@@ -19,11 +20,11 @@ Usage: mgpu-train FILE.yaml [options]       train; run directly, it uses one GPU
        mgpu-train score --rewards NAME,... FILE.jsonl               compute rewards
        mgpu-train keys | version | help     print all recipe keys, the version, this text
 
-With a recipe (training, check, plan, tokenize):
+With a recipe (training, check, plan, data, tokenize), which --set alone can be too:
       --set KEY=VALUE      change a key; KEY.INNER changes one value inside a map; repeatable
       --allow-unknown      report unknown keys as notes instead of errors
       --check, --single    same as the command check; train on one GPU even if several are visible
-      --gpus N             check, plan: assume N GPUs [derived from the recipe; visible GPUs]
+      --gpus N, --rows N   check, plan: for N GPUs [the recipe's, else visible]; data: rows [3]
       --gpu-memory AMOUNT  plan: assume this memory per GPU, such as 32GB [visible GPU]
 generate:
       --prompt TEXT, --input FILE          complete this, or the prompt of each row of a JSONL file
@@ -33,8 +34,7 @@ generate:
       --stop TEXT          end a completion at this text; repeatable
       --allowed FILE       generate only these: a JSON string or a list of token ids per line
       --samples N, --seed N                completions per prompt [1], sampling seed [42]
-      --beams N            search N beams instead of sampling; the best are the completions
-      --length-penalty X, --early-stopping no|yes|never    of the beam search [1, no]
+      --beams N, --length-penalty X, --early-stopping no|yes|never    beam search [off, 1, no]
       --raw, --details     no chat template; add token ids, log-probabilities and why it ended
       --sequences N        completions to generate concurrently [chosen automatically]
 train-tokenizer: --kind bpe|characters, --vocab-size N, --min-frequency N, --text-field NAME

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <map>
 #include <string_view>
@@ -112,7 +113,7 @@ void parse_all(CLI::App& app, std::vector<std::string> words) {
 }
 
 void add_recipe(CLI::App& app, RecipeArguments& recipe) {
-  app.add_option("FILE.yaml", recipe.path)->required();
+  app.add_option("FILE.yaml", recipe.path);
   app.add_option("--set", recipe.set)->allow_extra_args(false);
   app.add_flag("--allow-unknown", recipe.allow_unknown);
 }
@@ -121,8 +122,9 @@ CLI::Option* add_ranks(CLI::App& app, std::optional<std::int64_t>& ranks) {
   return app.add_option("--gpus,--nproc", ranks)->check(whole(1, kMostRanksOfJob));
 }
 
-void require_file(const RecipeArguments& recipe) {
-  if (recipe.path.empty())
+// --set alone is a recipe too.
+void require_recipe(const RecipeArguments& recipe) {
+  if (recipe.path.empty() && recipe.set.empty())
     throw UsageError("no recipe given; run mgpu-train FILE.yaml, or see mgpu-train --help");
 }
 
@@ -132,12 +134,11 @@ Command parse_run(std::vector<std::string> words) {
   std::optional<std::int64_t> ranks;
   CLI::App app;
   add_recipe(app, run.recipe);
-  app.get_option("FILE.yaml")->required(false);
   app.add_flag("--single", run.single);
   auto* check_flag = app.add_flag("--check", check);
   add_ranks(app, ranks)->needs(check_flag);
   parse_all(app, std::move(words));
-  require_file(run.recipe);
+  require_recipe(run.recipe);
   if (check) return CheckCommand{run.recipe, ranks};
   return run;
 }
@@ -148,6 +149,7 @@ Command parse_check(std::vector<std::string> words) {
   add_recipe(app, check.recipe);
   add_ranks(app, check.ranks);
   parse_all(app, std::move(words));
+  require_recipe(check.recipe);
   return check;
 }
 
@@ -156,7 +158,6 @@ Command parse_plan(std::vector<std::string> words) {
   std::string memory;
   CLI::App app;
   add_recipe(app, plan.recipe);
-  app.get_option("FILE.yaml")->required(false);
   app.add_option("--model-size", plan.model_size);
   app.add_option("--write", plan.output);
   app.add_option("--gpu-memory", memory);
@@ -172,11 +173,11 @@ Command parse_plan(std::vector<std::string> words) {
   } catch (const std::runtime_error& e) {
     throw UsageError(fmt::format("--model-size: {}", e.what()));
   }
-  if (plan.recipe.path.empty() && plan.model_size.empty())
+  if (plan.recipe.path.empty() && plan.recipe.set.empty() && plan.model_size.empty())
     throw UsageError("plan needs FILE.yaml or --model-size, such as 7B; see mgpu-train --help");
-  if (plan.recipe.path.empty() && !plan.recipe.set.empty())
+  if (plan.recipe.path.empty() && !plan.recipe.set.empty() && !plan.model_size.empty())
     throw UsageError("--set changes a recipe; give FILE.yaml too");
-  if (!plan.output.empty() && !plan.recipe.path.empty())
+  if (!plan.output.empty() && (plan.model_size.empty() || !plan.recipe.path.empty()))
     throw UsageError("--write writes the recipe that --model-size suggests; leave out FILE.yaml");
   return plan;
 }
@@ -263,7 +264,18 @@ Command parse_tokenize(std::vector<std::string> words) {
   CLI::App app;
   add_recipe(app, tokenize.recipe);
   parse_all(app, std::move(words));
+  require_recipe(tokenize.recipe);
   return tokenize;
+}
+
+Command parse_data(std::vector<std::string> words) {
+  DataCommand data;
+  CLI::App app;
+  add_recipe(app, data.recipe);
+  app.add_option("--rows", data.rows)->check(whole(0, INT64_MAX));
+  parse_all(app, std::move(words));
+  require_recipe(data.recipe);
+  return data;
 }
 
 Command parse_train_tokenizer(std::vector<std::string> words) {
@@ -320,6 +332,7 @@ const std::map<std::string, ParseWords>& commands() {
       {"merge", parse_merge},
       {"quantize", parse_quantize},
       {"tokenize", parse_tokenize},
+      {"data", parse_data},
       {"score", parse_score},
       {"quickstart", parse_quickstart},
       {"train-tokenizer", parse_train_tokenizer},
@@ -328,6 +341,18 @@ const std::map<std::string, ParseWords>& commands() {
       {"help", plain<HelpCommand>},
   };
   return all;
+}
+
+// Rejects a misspelled command, which would be taken for the name of a recipe.
+void reject_misspelled(const std::string& word) {
+  std::error_code ignored;
+  if (word.starts_with("-") || word.find_first_of("./") != word.npos ||
+      std::filesystem::exists(word, ignored))
+    return;
+  std::vector<std::string> names;
+  for (const auto& [name, parse] : commands()) names.push_back(name);
+  if (const auto near = rendezvous::nearest(word, names); !near.empty())
+    throw UsageError(fmt::format("unknown command {}; did you mean {}?", shown(word), near));
 }
 
 }  // namespace
@@ -342,6 +367,7 @@ Command parse_command_line(int argc, const char* const* argv) {
   if (argc > 1) {
     const auto found = commands().find(argv[1]);
     if (found != commands().end()) return found->second(reversed(argc, argv, 2));
+    reject_misspelled(argv[1]);
   }
   return parse_run(reversed(argc, argv, std::min(argc, 1)));
 }

@@ -93,6 +93,12 @@ struct TokenizeCommand {
   RecipeArguments recipe;
 };
 
+// Shows the dataset as the model sees it.
+struct DataCommand {
+  RecipeArguments recipe;
+  std::int64_t rows = 3;  // to show in full
+};
+
 // Trains a tokenizer on text.
 struct TrainTokenizerCommand {
   std::vector<std::string> files;
@@ -120,7 +126,7 @@ struct HelpCommand {};
 using Command =
     std::variant<RunCommand, CheckCommand, PlanCommand, InitCommand, GenerateCommand, MergeCommand,
                  QuantizeCommand, TokenizeCommand, TrainTokenizerCommand, ScoreCommand,
-                 QuickstartCommand, KeysCommand, VersionCommand, HelpCommand>;
+                 QuickstartCommand, DataCommand, KeysCommand, VersionCommand, HelpCommand>;
 
 // Parses a command line. Throws UsageError with a message "what is wrong; what to do".
 Command parse_command_line(int argc, const char* const* argv);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/config/data_source.hpp"
 #include "runtime/model/model_config.hpp"
 
 namespace mgpu::train {
@@ -16,25 +17,26 @@ enum class When { no, steps, epoch, best };
 enum class Recompute { no, full, automatic, offload };
 enum class Aggregation { weighted, mean, median, sum };
 enum class Sharding { uniform, weighted, adaptive };
+// Who chooses between the algorithms of a matrix product.
+enum class GemmSelection { heuristic, timed };
 enum class BadRow { error, skip };
+// How an epoch combines datasets; runtime/data/mixture.hpp describes them.
+enum class MixStrategy { concat, interleave_under, interleave_over, interleave_once };
 enum class NonFinite { skip, stop };
 enum class OutOfMemory { shrink, restart, fail };
 
 // From where names of models and datasets are downloaded.
 enum class Hub { automatic, huggingface, modelscope };
 
-// One source of rows. Its rows are used `weight` times per epoch (2: twice).
-struct DataSource {
-  std::string path;  // of a file, or the name of a dataset
-  double weight = 1;
-  // Of a dataset of a hub: its configuration (empty: the default one), its split, and the branch,
-  // tag or commit.
-  std::string subset = {}, split = "train", revision = "main";
-  bool is_path = false;  // never the name of a dataset
-};
-
 // zero_stage: auto, which is 1 for several ranks, and more if the GPU is too small.
 inline constexpr int kAutomaticStage = -1;
+
+// A value of chat_template with this beginning is the tokenizer's template, or, if it has none, the
+// one whose name follows.
+inline constexpr const char* kTokenizerTemplateOr = "tokenizer_default_fallback_";
+
+// Whether a value of chat_template is Jinja text.
+bool is_template_text(const std::string& value);
 
 // The configuration that a recipe describes. Members are named after the canonical keys of the YAML
 // file (names of TRL and transformers); docs/keys.md has the aliases, default and meaning of each.
@@ -59,26 +61,39 @@ struct TrainConfig {
   int loss_scale_hysteresis = 1;
   bool consecutive_hysteresis = false;
   double min_loss_scale = 1;
-  bool load_in_4bit = false;
+  bool load_in_4bit = false, load_in_8bit = false;
   std::string bnb_4bit_quant_type = "nf4";
   bool use_bnb_nested_quant = false;
   std::vector<std::string> new_tokens;  // added to the tokenizer; embeddings are resized
-  std::string chat_template;            // a file; empty: the tokenizer's own
+  std::vector<std::string> new_special_tokens;
+  std::map<std::string, std::string> special_tokens;  // by role, such as eos_token
+  // A name, a file, or Jinja text; empty: the tokenizer's own.
+  std::string chat_template;
+  std::string default_system_prompt;  // of conversations without a system message
 
   // data
   std::vector<DataSource> dataset_name;
   std::vector<DataSource> eval_dataset;
+  std::string dataset_config;       // subset of datasets that name none
+  std::string dataset_train_split;  // of datasets of dataset_name that name none
+  std::string dataset_test_split;   // for evaluation, of dataset_name
+  std::int64_t max_samples = 0;     // of each dataset; 0: all
   std::string dataset_text_field = "text";
   std::string prompt_template;  // text with "{column}" placeholders
   std::string dataset_format = "auto";
-  double val_set_size = 0;  // a fraction below 1, else a number of rows
+  MixStrategy mix_strategy = MixStrategy::concat;
+  std::vector<double> interleave_probs;  // of the datasets; empty: equal
+  bool streaming = false;
+  std::int64_t buffer_size = 10000;  // rows of a window of a stream
+  double val_set_size = 0;           // a fraction below 1, else a number of rows
   std::int64_t max_length = 1024;
   bool packing = false;
-  bool eval_packing = false;
+  std::string packing_strategy = "bfd";  // or sequential
   bool group_by_length = false;
   bool shuffle_dataset = true;
   std::optional<bool> completion_only_loss;
   bool assistant_only_loss = false;
+  bool dataset_exact_deduplication = false;
   BadRow on_bad_row = BadRow::error;
   std::string dataset_prepared_path;  // the cache of token ids; empty: next to the Hub cache
 
@@ -111,6 +126,7 @@ struct TrainConfig {
   std::int64_t reduce_bucket_size = 0;     // elements; 0: chosen
   std::int64_t allgather_bucket_size = 0;  // elements; 0: chosen
   bool overlap_comm = true;
+  GemmSelection gemm_choice = GemmSelection::heuristic;
   Aggregation gradient_aggregation = Aggregation::weighted;
   Sharding batch_sharding = Sharding::uniform;
   std::vector<double> gpu_weights;
@@ -126,6 +142,12 @@ struct TrainConfig {
   std::vector<std::string> lora_target_modules;  // empty: all linear layers
   std::vector<std::string> lora_modules_to_save;
   bool use_rslora = false;
+  bool use_dora = false;
+  std::optional<std::int64_t> pissa;  // PiSSA: the iterations of its decomposition; -1: exact
+  bool pissa_init = false;            // LLaMA-Factory's keys of PiSSA
+  std::int64_t pissa_iter = 16;
+  double loraplus_lr_ratio = 1;
+  double neftune_noise_alpha = 0;
   std::string adapter_name = "default";
   std::string adapter_path;  // an adapter to continue training
 
@@ -136,6 +158,7 @@ struct TrainConfig {
   When save_strategy = When::steps;
   double save_steps = 500;            // below 1: a fraction of all steps
   std::int64_t save_total_limit = 0;  // 0: all
+  bool async_save = true;
   bool save_only_model = false;
   bool save_final_model = true;  // into output_dir itself
   bool load_best_model_at_end = false;
@@ -143,9 +166,15 @@ struct TrainConfig {
   std::optional<bool> greater_is_better;
   std::int64_t early_stopping_patience = 0;  // 0: never
   double early_stopping_threshold = 0;
+  double loss_watchdog_threshold = 0;  // 0: no watchdog
+  std::int64_t loss_watchdog_patience = 3;
   std::string output_dir = "output";
   std::string resume_from_checkpoint = "auto";  // auto, no, or a folder
   bool resume_with_changes = false;             // although the checkpoint is of another run
+  bool overwrite_output_dir = false;            // starts anew, without what earlier runs saved
+  bool push_to_hub = false;                     // uploads the final model
+  std::string hub_model_id, hub_revision, hub_token;
+  bool hub_private_repo = false;
 
   // logging
   double logging_steps = 10;
@@ -174,5 +203,10 @@ struct TrainConfig {
   // Notes for the user about keys without effect or with another meaning, one per line.
   std::vector<std::string> notes;
 };
+
+// The bits of a weight of the frozen base model: 4, 8, or 0 if it is not quantized.
+inline int bits_of_base(const TrainConfig& config) {
+  return config.load_in_4bit ? 4 : config.load_in_8bit ? 8 : 0;
+}
 
 }  // namespace mgpu::train

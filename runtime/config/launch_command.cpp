@@ -38,13 +38,15 @@ std::optional<std::int64_t> ranks_in(const YamlNode& map) {
 }  // namespace
 
 std::string launch_command(const RunCommand& command, std::int64_t ranks) {
-  auto line = "mgpu-run --nproc " + std::to_string(ranks) + " " + shell_word(command.recipe.path);
+  auto line = "mgpu-run --nproc " + std::to_string(ranks);
+  if (!command.recipe.path.empty()) line += " " + shell_word(command.recipe.path);
   for (const auto& assignment : command.recipe.set) line += " --set " + shell_word(assignment);
   if (command.recipe.allow_unknown) line += " --allow-unknown";
   return line;
 }
 
 std::optional<std::int64_t> ranks_of_recipe(const RecipeArguments& recipe) {
+  if (recipe.path.empty()) return {};
   return ranks_in(read_yaml(recipe.path));
 }
 

@@ -48,6 +48,30 @@ void sort_by_line(std::vector<std::string>& lines, const std::string& name) {
                    [&](const auto& a, const auto& b) { return line_of(a) < line_of(b); });
 }
 
+// One line for all features that a recipe lacks: the first with its place, then the others.
+std::string missing_features(std::vector<std::string> missing, const std::string& name) {
+  sort_by_line(missing, name);
+  std::vector<std::string> features;
+  for (const auto& line : missing)
+    if (auto feature = line.substr(line.rfind(": ") + 2);
+        std::find(features.begin(), features.end(), feature) == features.end())
+      features.push_back(std::move(feature));
+  auto line = missing.front() + " is not supported";
+  for (std::size_t i = 1; i < features.size(); ++i)
+    line += (i == 1 ? "; nor is " : ", ") + features[i];
+  return line;
+}
+
+// Another kind of file, which would get a line for each of its keys.
+void reject_other_file(const Reading& reading, const std::string& where) {
+  constexpr std::size_t kShown = 3;
+  const auto& unknown = reading.unknown;
+  if (reading.settings.size() + reading.config.notes.size() > 0 || unknown.size() < kShown) return;
+  throw_recipe_error(fmt::format("{}: not a recipe: none of its keys is known ({}{})", where,
+                                 fmt::join(unknown.begin(), unknown.begin() + kShown, ", "),
+                                 unknown.size() > kShown ? ", ..." : ""));
+}
+
 TrainConfig resolve(const YamlNode& top, const std::string& name, const RecipeOptions& options) {
   if (!top.is_map())
     throw RecipeError({fmt::format("{}: {}", at_line(name, top.line),
@@ -57,22 +81,25 @@ TrainConfig resolve(const YamlNode& top, const std::string& name, const RecipeOp
   Reading reading;
   Source source{name, options.allow_unknown, false, beside(name, options.read_file)};
   collect_file(reading, top, source);
+  reject_other_file(reading, at_line(name, top.line));
   source.name = "--set";
   source.overrides = true;
   for (const auto& assignment : options.set) collect_override(reading, assignment, source);
   recommendation_names(reading);
   merge_repetitions(reading);
   decide_task(reading);
+  method_rules(reading);
   if (reading.config.task == Task::grpo) {
     recommendation_rules(reading);
     grpo_rules(reading);
   }
   dispatch_settings(reading);
   apply_fields(reading);
-  for (const auto rule : {data_rules, batch_rules, schedule_rules, precision_rules, memory_rules,
-                          lora_rules, evaluation_rules})
+  for (const auto rule : {template_rules, data_rules, mixture_rules, batch_rules, schedule_rules,
+                          precision_rules, memory_rules, lora_rules, evaluation_rules})
     rule(reading);
   check_all_read(reading);
+  if (!reading.missing.empty()) throw RecipeError({missing_features(reading.missing, name)});
   // After an error values are missing, and the checks would report contradictions that the recipe
   // does not have.
   if (reading.errors.empty()) cross_checks(reading);
@@ -99,6 +126,7 @@ TrainConfig parse_recipe(const std::string& text, const std::string& name,
 }
 
 TrainConfig read_recipe(const std::string& path, const RecipeOptions& options) {
+  if (path.empty()) return parse_recipe("{}", "--set", options);
   try {
     return resolve(read_yaml(path), path, options);
   } catch (const RecipeError&) {

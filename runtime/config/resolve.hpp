@@ -31,7 +31,8 @@ struct RecipeOptions {
 };
 
 // Reads a recipe into a configuration. Every key is interpreted, refused or mentioned in
-// config.notes; none is dropped silently. Throws RecipeError.
+// config.notes; none is dropped silently. An empty path: the recipe consists of options.set. Throws
+// RecipeError.
 TrainConfig read_recipe(const std::string& path, const RecipeOptions& options = {});
 
 // Does the same for a text; messages use `name` as the file name.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <stdexcept>
 
 namespace mgpu::data {
 namespace {
@@ -29,6 +30,7 @@ Batch batch_without_work() {
 }
 
 Batch piece_of(const Batch& batch, std::size_t piece, std::size_t pieces) {
+  if (!batch.branches.empty()) throw std::logic_error("a batch with branches has no pieces");
   Sequences kept{0, batch.starts.size() - 1};
   for (auto half = pieces / 2; half > 0; half /= 2) {
     const bool second = (piece & half) != 0;
@@ -57,14 +59,32 @@ void BatchBuilder::reserve(std::size_t tokens, std::size_t sequences) {
 }
 
 void BatchBuilder::add(std::initializer_list<std::span<const std::int32_t>> parts) {
-  std::int32_t length = 0;
+  if (!batch_.branches.empty()) throw std::logic_error("a sequence follows a branch");
+  append(parts, 0);
+}
+
+void BatchBuilder::add_branch(std::size_t beginning,
+                              std::initializer_list<std::span<const std::int32_t>> parts) {
+  auto& branches = batch_.branches;
+  const auto sequences = batch_.starts.size() - 1;
+  const auto beginnings = branches.empty() ? sequences : static_cast<std::size_t>(branches.front());
+  const bool first = beginning == branches.size();
+  if (beginning >= beginnings || (!first && beginning + 1 != branches.size()))
+    throw std::logic_error("a branch does not follow those of the beginnings before its own");
+  if (first) branches.push_back(static_cast<std::int32_t>(sequences));
+  append(parts, batch_.starts[beginning + 1] - batch_.starts[beginning]);
+}
+
+void BatchBuilder::append(std::initializer_list<std::span<const std::int32_t>> parts,
+                          std::int32_t position) {
   for (const auto part : parts) {
     batch_.tokens.insert(batch_.tokens.end(), part.begin(), part.end());
-    for (std::size_t i = 0; i < part.size(); ++i) batch_.positions.push_back(length++);
+    for (std::size_t i = 0; i < part.size(); ++i) batch_.positions.push_back(position++);
   }
   batch_.targets.resize(batch_.tokens.size(), kNoTarget);
-  batch_.starts.push_back(static_cast<std::int32_t>(batch_.tokens.size()));
-  batch_.longest = std::max(batch_.longest, length);
+  const auto end = static_cast<std::int32_t>(batch_.tokens.size());
+  batch_.longest = std::max(batch_.longest, end - batch_.starts.back());
+  batch_.starts.push_back(end);
 }
 
 void BatchBuilder::set_target(std::size_t position, std::int32_t target) {
@@ -72,6 +92,16 @@ void BatchBuilder::set_target(std::size_t position, std::int32_t target) {
   const auto begin = static_cast<std::size_t>(batch_.starts[batch_.starts.size() - 2]);
   batch_.targets.at(begin + position) = target;
   ++batch_.target_tokens;
+}
+
+Batch BatchBuilder::take() {
+  auto& branches = batch_.branches;
+  if (!branches.empty()) {
+    if (static_cast<std::int32_t>(branches.size()) != branches.front())
+      throw std::logic_error("a beginning has no branch");
+    branches.push_back(static_cast<std::int32_t>(batch_.starts.size()) - 1);
+  }
+  return std::move(batch_);
 }
 
 }  // namespace mgpu::data

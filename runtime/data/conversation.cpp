@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/data/row_mapping.hpp"
+
 namespace mgpu::data {
 
 namespace {
@@ -57,7 +59,8 @@ AlpacaRow alpaca_of(const Json& row) {
 const std::string& text_of(const Json& row, const std::string& column) {
   const auto found = row.find(column);
   if (found == row.end())
-    throw RowError(fmt::format("the column \"{}\" is missing", printable(column)));
+    throw RowError(fmt::format("the column \"{}\" is missing; the row has {}", printable(column),
+                               column_names(row)));
   if (!found->is_string())
     throw RowError(fmt::format("the column \"{}\" must be a string, not {}", printable(column),
                                found->is_null() ? "null" : found->type_name()));
@@ -67,7 +70,8 @@ const std::string& text_of(const Json& row, const std::string& column) {
 Json messages_of(const Json& row, const std::string& column) {
   const auto found = row.find(column);
   if (found == row.end())
-    throw RowError(fmt::format("the column \"{}\" is missing", printable(column)));
+    throw RowError(fmt::format("the column \"{}\" is missing; the row has {}", printable(column),
+                               column_names(row)));
   if (!found->is_array() || found->empty())
     throw RowError(
         fmt::format("the column \"{}\" must be a non-empty list of messages", printable(column)));

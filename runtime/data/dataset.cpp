@@ -9,6 +9,12 @@
 
 namespace mgpu::data {
 
+std::uint64_t TokenizedSource::size() const {
+  std::uint64_t count = 0;
+  for (const Shard& shard : shards) count += shard.size();
+  return count;
+}
+
 Dataset::Dataset(std::vector<TokenizedSource> sources, std::int64_t max_length,
                  std::span<SourceReport> reports) {
   const std::size_t longest = max_length > 0 ? static_cast<std::size_t>(max_length)
@@ -16,9 +22,14 @@ Dataset::Dataset(std::vector<TokenizedSource> sources, std::int64_t max_length,
   for (std::size_t s = 0; s < sources.size(); ++s) {
     SourceReport& report = reports[s];
     SourceRange range{.first = size(), .weight = sources[s].weight, .index = s};
+    std::uint64_t row = 0;
     for (std::size_t p = 0; p < sources[s].shards.size(); ++p) {
       Shard& shard = sources[s].shards[p];
-      for (std::size_t i = 0; i < shard.size(); ++i) {
+      for (std::size_t i = 0; i < shard.size(); ++i, ++row) {
+        if (row < sources[s].first_row || row >= sources[s].last_row) {
+          ++report.unused;
+          continue;
+        }
         const std::size_t whole = shard[i].ids.size();
         const std::size_t length = std::min(whole, longest);
         const std::uint32_t labels = shard.label_count(i, length);

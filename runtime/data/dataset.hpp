@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,13 +11,14 @@
 
 namespace mgpu::data {
 
-// What happened to the rows of one file: rows = bad + dropped + kept.
+// What happened to the rows of one file: rows = bad + unused + dropped + kept.
 struct SourceReport {
   std::string path;
   std::string digest;  // SHA-256 of the file's contents
   std::string format;
   std::uint64_t rows = 0;
   std::uint64_t bad = 0;        // bad rows that were skipped
+  std::uint64_t unused = 0;     // not in the slice of the split, or above max_samples
   std::uint64_t dropped = 0;    // without a target token within max_length
   std::uint64_t truncated = 0;  // cut to max_length and kept
   std::uint64_t lost = 0;       // rows whose prompt lost its end; see Example::lost_prompt
@@ -41,6 +43,10 @@ struct TokenizedSource {
   double weight = 1;
   std::vector<Shard> shards;
   std::vector<std::uint64_t> first_lines;
+  // The examples of the shards that are used, counted over all of them.
+  std::uint64_t first_row = 0, last_row = std::numeric_limits<std::uint64_t>::max();
+
+  std::uint64_t size() const;  // examples of the shards
 };
 
 // The examples of all files, cut to max_length. Examples without a target token after the cut are

@@ -37,6 +37,7 @@ class Encoder {
   // Encodes without special tokens. The spans must be in order and must not overlap.
   virtual MarkedIds encode_marked(std::string_view text, const ByteSpans& spans) const = 0;
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+  virtual bool special(std::int32_t id) const = 0;
   virtual std::string eos() const = 0;    // the text of the end-of-text token; empty: none
   virtual bool has_template() const = 0;  // whether `render` can be called
   virtual std::string render(const Json& messages, const Json& tools, bool add_generation_prompt,

@@ -81,7 +81,8 @@ RowReader::RowReader(Format format, RowOptions options, bool conversational, con
   if (conversational_ && !encoder_.has_template())
     throw std::runtime_error(
         "its rows are conversations, but the tokenizer has no chat template; set chat_template");
-  if (options_.assistant_only_loss && !conversational_ && format_ != Format::tokens)
+  if (options_.assistant_only_loss && !conversational_ && format_ != Format::tokens &&
+      format_ != Format::segments)
     throw std::runtime_error(
         fmt::format("assistant_only_loss requires conversations, but its rows have the format {}",
                     name_of(format_)));
@@ -96,7 +97,7 @@ RowReader::RowReader(Format format, RowOptions options, bool conversational, con
     notes_.push_back(
         fmt::format("completion_only_loss has no effect: rows of format {} have no completion",
                     name_of(format_)));
-  if (!conversational_ && format_ != Format::tokens && eos_.empty())
+  if (!conversational_ && format_ != Format::tokens && format_ != Format::segments && eos_.empty())
     notes_.emplace_back("the tokenizer has no eos token: none is appended to texts");
   if (format_ == Format::sharegpt && options_.map_sharegpt_roles)
     notes_.emplace_back("ShareGPT's roles human and gpt are read as user and assistant");
@@ -117,6 +118,8 @@ Example RowReader::read(const Json& row) const {
                        messages_of(row, row.contains("messages") ? "messages" : "conversations"));
     case Format::sharegpt:
       return read_chat(row, sharegpt_messages(row, options_.map_sharegpt_roles));
+    case Format::segments:
+      return read_segments(row);
     case Format::alpaca:
       if (!conversational_) return read_pair(alpaca_prompt(row), text_of(row, "output"));
       {
@@ -159,6 +162,22 @@ Example RowReader::read_tokens(const Json& row) const {
 Example RowReader::read_text(std::string text) const {
   append_eos(text);
   return train_on_all(encoder_.encode(text, true));
+}
+
+Example RowReader::read_segments(const Json& row) const {
+  Example example;
+  for (const Json& segment : list_in(row, "segments")) {
+    if (!segment.is_object() || !segment.contains("text") || !segment["text"].is_string() ||
+        !segment.contains("label") || !segment["label"].is_boolean())
+      throw RowError("every segment must have a \"text\", and a \"label\" that is true or false");
+    const auto ids = encoder_.encode(segment["text"].get_ref<const std::string&>(), false);
+    example.ids.insert(example.ids.end(), ids.begin(), ids.end());
+    if (segment["label"].get<bool>() || !options_.completion_only_loss.value_or(true))
+      example.labels.insert(example.labels.end(), ids.begin(), ids.end());
+    else
+      example.labels.resize(example.ids.size(), kNoTarget);
+  }
+  return example;
 }
 
 Example RowReader::read_pair(const std::string& prompt, std::string completion) const {

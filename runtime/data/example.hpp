@@ -37,6 +37,7 @@ class RowReader {
  private:
   Example read_tokens(const Json& row) const;
   Example read_text(std::string text) const;
+  Example read_segments(const Json& row) const;
   Example read_pair(const std::string& prompt, std::string completion) const;
   Example read_chat(const Json& row, const Json& messages) const;
   Example read_chat_pair(const Json& row, const Json& prompt, const Json& completion) const;

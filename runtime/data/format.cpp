@@ -23,6 +23,7 @@ constexpr std::array kNames = {
     Name{"sharegpt", Format::sharegpt},
     Name{"text", Format::text},
     Name{"alpaca", Format::alpaca},
+    Name{"input_output", Format::segments},
     Name{"input_ids", Format::tokens},
     Name{"tokenized", Format::tokens},
     Name{"pretokenized", Format::tokens},
@@ -35,7 +36,7 @@ constexpr std::array kNames = {
 
 constexpr const char* kFormats =
     "tokens (input_ids, labels), prompt_completion (prompt, completion), messages, sharegpt "
-    "(conversations), text, alpaca (instruction, output)";
+    "(conversations), text, alpaca (instruction, output), input_output (segments)";
 
 Format named(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
@@ -63,6 +64,7 @@ std::string_view name_of(Format format) {
 
 Format format_of(const Json& first_row, const RowOptions& options) {
   if (options.format != "auto") return named(options.format);
+  if (options.mapping.makes_prompts()) return Format::prompt_completion;
   const auto has = [&](const std::string& column) { return first_row.contains(column); };
   if (has("input_ids")) return Format::tokens;
   if (!options.prompt_template.empty()) return Format::columns;
@@ -70,17 +72,15 @@ Format format_of(const Json& first_row, const RowOptions& options) {
   if (has("messages")) return Format::messages;
   if (has("conversations"))
     return has_from_key(first_row["conversations"]) ? Format::sharegpt : Format::messages;
+  if (has("segments")) return Format::segments;
   if (has(options.text_field)) return Format::text;
   if (has("instruction") && has("output")) return Format::alpaca;
 
-  std::string columns;
-  for (const auto& [name, value] : first_row.items())
-    if (columns.size() < 300) columns += (columns.empty() ? "" : ", ") + printable(name, 40);
   throw std::runtime_error(
       fmt::format("cannot detect the dataset format from the columns {}; the formats are {}; for "
-                  "other columns set prompt_template, such as \"{{question}} {{answer}}\", or set "
-                  "dataset_text_field to the text column",
-                  columns.empty() ? "(none)" : columns, kFormats));
+                  "other columns name them under columns, set prompt_template, such as "
+                  "\"{{question}} {{answer}}\", or set dataset_text_field to the text column",
+                  column_names(first_row), kFormats));
 }
 
 }  // namespace mgpu::data

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "runtime/data/row.hpp"
+#include "runtime/data/row_mapping.hpp"
 
 namespace mgpu::data {
 
@@ -17,6 +18,7 @@ enum class Format {
   messages,           // messages: a list of {"role", "content"}
   sharegpt,           // conversations: a list of {"from", "value"}
   text,               // one text column
+  segments,           // segments: a list of {"text", "label"}, without a template
   alpaca,             // instruction, input, output, system, history
 };
 
@@ -30,12 +32,14 @@ struct RowOptions {
   bool assistant_only_loss = false;
   bool map_sharegpt_roles = true;  // human becomes user, gpt becomes assistant; TRL keeps them
   std::int64_t vocabulary = 0;     // ids in rows must be below this; 0: not checked
+  RowMapping mapping = {};         // applied to every row first
 };
 
 std::string_view name_of(Format format);
 
 // The format that the options name, or else the one that matches the columns of the file's first
-// row. If none matches, throws std::runtime_error that lists the columns and the available formats.
+// row, with our names. If none matches, throws std::runtime_error that lists the columns and the
+// available formats.
 Format format_of(const Json& first_row, const RowOptions& options);
 
 }  // namespace mgpu::data

@@ -45,10 +45,24 @@ StepBatches batches_of(const Dataset& dataset, const Step& step, const LoaderOpt
   return out;
 }
 
+namespace {
+
+StepFeed feed_of(const Dataset& dataset, Schedule schedule) {
+  const std::shared_ptr<const Dataset> unowned(std::shared_ptr<const Dataset>(), &dataset);
+  return
+      [unowned, schedule = std::move(schedule)](std::int64_t step, const std::stop_token&) mutable {
+        return FedStep{.step = schedule.at(step), .dataset = unowned};
+      };
+}
+
+}  // namespace
+
 Loader::Loader(const Dataset& dataset, Schedule schedule, LoaderOptions options)
-    : dataset_(dataset),
-      options_(std::move(options)),
-      schedule_(std::move(schedule)),
+    : Loader(feed_of(dataset, std::move(schedule)), std::move(options)) {}
+
+Loader::Loader(StepFeed feed, LoaderOptions options)
+    : options_(std::move(options)),
+      feed_(std::move(feed)),
       next_to_plan_(options_.first_step),
       next_to_return_(options_.first_step),
       failed_step_(std::max(options_.first_step, options_.end_step)) {
@@ -56,14 +70,14 @@ Loader::Loader(const Dataset& dataset, Schedule schedule, LoaderOptions options)
     threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
 }
 
-Loader::Planned Loader::plan(std::int64_t step) {
+Loader::Planned Loader::plan(std::int64_t step, const std::stop_token& stop) {
   std::vector<double> weights;
   if (options_.weights) weights = options_.weights(step);
-  return {schedule_.at(step), std::move(weights)};
+  return {feed_(step, stop), std::move(weights)};
 }
 
 StepBatches Loader::prepare(Planned planned) const {
-  return batches_of(dataset_, planned.step, options_, std::move(planned.weights));
+  return batches_of(*planned.fed.dataset, planned.fed.step, options_, std::move(planned.weights));
 }
 
 void Loader::fail(std::int64_t step) {
@@ -96,7 +110,7 @@ void Loader::run(const std::stop_token& stop) {
     }
     std::optional<Planned> planned;
     try {
-      planned = plan(step);
+      planned = plan(step, stop);
     } catch (...) {
       fail(step);
     }
@@ -119,7 +133,7 @@ std::optional<StepBatches> Loader::next() {
     const auto step = next_to_return_++;
     lock.unlock();
     try {
-      return prepare(plan(step));
+      return prepare(plan(step, {}));
     } catch (...) {
       fail(step);
       throw;

@@ -6,8 +6,10 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -44,15 +46,26 @@ struct StepBatches {
   std::vector<std::int64_t> rank_target_tokens;  // of each rank's share
 };
 
+// A step, and the dataset that its examples are in.
+struct FedStep {
+  Step step;
+  std::shared_ptr<const Dataset> dataset;
+};
+
+// Returns a step, perhaps after waiting for it; throws when it is stopped. It is called once per
+// step, in order, by one thread at a time, up to prefetch_steps + 1 steps early.
+using StepFeed = std::function<FedStep(std::int64_t step, const std::stop_token& stop)>;
+
 // This rank's work for a step. A pure function; the loader's threads call it.
 StepBatches batches_of(const Dataset& dataset, const Step& step, const LoaderOptions& options,
                        std::vector<double> weights);
 
 // Prepares the next steps on its own threads, a bounded number ahead. The steps are the same with
 // any number of threads. The destructor stops the threads and waits for the steps in preparation.
-// The dataset must outlive the loader.
 class Loader {
  public:
+  Loader(StepFeed feed, LoaderOptions options);
+  // The steps of a schedule. The dataset must outlive the loader.
   Loader(const Dataset& dataset, Schedule schedule, LoaderOptions options);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -63,17 +76,16 @@ class Loader {
  private:
   // A step whose examples and weights are known. The only work that needs the steps' order.
   struct Planned {
-    Step step;
+    FedStep fed;
     std::vector<double> weights;
   };
-  Planned plan(std::int64_t step);
+  Planned plan(std::int64_t step, const std::stop_token& stop);
   StepBatches prepare(Planned planned) const;
   void run(const std::stop_token& stop);
   void fail(std::int64_t step);
 
-  const Dataset& dataset_;
   LoaderOptions options_;
-  Schedule schedule_;  // used by the thread that has set planning_
+  StepFeed feed_;  // used by the thread that has set planning_
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::int64_t next_to_plan_, next_to_return_;

@@ -42,6 +42,10 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::unload() const noexcept {
+  if (start_) ::madvise(const_cast<char*>(start_), size_, MADV_DONTNEED);
+}
+
 MappedFile::~MappedFile() {
   if (start_) ::munmap(const_cast<char*>(start_), size_);
 }

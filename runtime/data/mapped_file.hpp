@@ -17,6 +17,9 @@ class MappedFile {
   ~MappedFile();
 
   std::string_view bytes() const { return {start_, size_}; }
+  // Stops counting the pages that were read as memory of this process. They are read again when
+  // they are needed.
+  void unload() const noexcept;
 
  private:
   const char* start_ = nullptr;

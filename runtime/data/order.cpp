@@ -45,9 +45,20 @@ void append_extra(const Selection& selection, std::uint64_t source, std::uint64_
 
 }  // namespace
 
-Split split(std::span<const SourceRange> ranges, double val_set_size, std::uint64_t seed) {
-  std::uint64_t all = 0;
-  for (const SourceRange& range : ranges) all += range.count;
+std::vector<std::uint32_t> Split::all() const {
+  std::vector<std::uint32_t> examples;
+  for (const Selection& s : train)
+    examples.insert(examples.end(), s.examples.begin(), s.examples.end());
+  return examples;
+}
+
+Split split(std::span<const SourceRange> ranges, double val_set_size, std::uint64_t seed,
+            std::span<const std::uint32_t> left_out) {
+  std::vector<std::uint32_t> places;
+  for (const SourceRange& range : ranges)
+    for (std::uint32_t i = range.first; i < range.first + range.count; ++i)
+      if (!std::binary_search(left_out.begin(), left_out.end(), i)) places.push_back(i);
+  const auto all = places.size();
   const bool fraction = val_set_size < 1;
   if (!(val_set_size >= 0) || (!fraction && val_set_size != std::floor(val_set_size)))
     throw std::runtime_error(
@@ -59,23 +70,23 @@ Split split(std::span<const SourceRange> ranges, double val_set_size, std::uint6
     throw std::runtime_error(fmt::format(
         "val_set_size {} takes all {} examples and leaves none to train on", val_set_size, all));
 
-  std::vector<std::uint32_t> places(all);
-  std::iota(places.begin(), places.end(), 0U);
   const auto count = static_cast<std::size_t>(wanted);
   Random random({seed, kSplit});
+  const auto remaining = places;
   shuffle_first(places, count, random);
   Split out;
   out.validation.assign(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(count));
   std::sort(out.validation.begin(), out.validation.end());
 
   auto taken = out.validation.begin();
+  auto next = remaining.begin();
   for (const SourceRange& range : ranges) {
     Selection selection{.weight = range.weight};
-    for (std::uint32_t i = range.first; i < range.first + range.count; ++i)
-      if (taken != out.validation.end() && *taken == i)
+    for (; next != remaining.end() && *next < range.first + range.count; ++next)
+      if (taken != out.validation.end() && *taken == *next)
         ++taken;
       else
-        selection.examples.push_back(i);
+        selection.examples.push_back(*next);
     out.train.push_back(std::move(selection));
   }
   return out;

@@ -17,12 +17,16 @@ struct Selection {
 struct Split {
   std::vector<Selection> train;  // one per source
   std::vector<std::uint32_t> validation;
+
+  std::vector<std::uint32_t> all() const;  // to train on, without weights
 };
 
 // Takes `val_set_size` examples out for validation: a fraction below 1 (rounded up) or a number.
-// The choice depends on the seed and the number of examples. Throws std::runtime_error if the size
-// is invalid or leaves nothing to train on.
-Split split(std::span<const SourceRange> ranges, double val_set_size, std::uint64_t seed);
+// The choice depends on the seed and the number of examples. Those `left_out`, in ascending order,
+// are in neither part. Throws std::runtime_error if the size is invalid or leaves nothing to train
+// on.
+Split split(std::span<const SourceRange> ranges, double val_set_size, std::uint64_t seed,
+            std::span<const std::uint32_t> left_out = {});
 
 // Removes this share (rounded down) of all examples, chosen by the seed.
 void leave_out(std::vector<Selection>& selections, double share, std::uint64_t seed);

@@ -99,6 +99,24 @@ Items pack(std::span<const std::uint32_t> order, std::span<const std::uint32_t> 
   return items;
 }
 
+Items pack_in_order(std::span<const std::uint32_t> order, std::span<const std::uint32_t> lengths,
+                    std::uint32_t capacity) {
+  Items items;
+  items.examples.assign(order.begin(), order.end());
+  std::uint64_t used = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::uint32_t length = lengths[order[i]];
+    if (length > capacity) throw std::logic_error("an example is longer than a bin");
+    if (used > 0 && used + length > capacity) {
+      items.starts.push_back(static_cast<std::uint32_t>(i));
+      used = 0;
+    }
+    used += length;
+  }
+  if (!order.empty()) items.starts.push_back(static_cast<std::uint32_t>(order.size()));
+  return items;
+}
+
 Items rearranged(const Items& items, std::span<const std::uint32_t> order) {
   Items out;
   out.examples.reserve(items.examples.size());

@@ -32,6 +32,10 @@ Items singles(std::span<const std::uint32_t> order);
 Items pack(std::span<const std::uint32_t> order, std::span<const std::uint32_t> lengths,
            std::uint32_t capacity, std::size_t window = 16384);
 
+// Packs examples into bins in their order: a bin ends before the first example that does not fit.
+Items pack_in_order(std::span<const std::uint32_t> order, std::span<const std::uint32_t> lengths,
+                    std::uint32_t capacity);
+
 // The items in the given order of indices.
 Items rearranged(const Items& items, std::span<const std::uint32_t> order);
 

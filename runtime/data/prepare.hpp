@@ -4,24 +4,34 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/data/dataset.hpp"
 #include "runtime/data/encoder.hpp"
 #include "runtime/data/format.hpp"
+#include "runtime/data/row_range.hpp"
 
 namespace mgpu::data {
 
 struct Source {
   std::string path;
-  double weight = 1;  // how many times an epoch contains its rows
+  double weight = 1;      // how many times an epoch contains its rows
+  std::string type = {};  // of the file, if its name does not have the ending: csv, ...
+  std::optional<RowOptions> rows = {};  // how its rows are read; nothing: as PrepareOptions says
+  // Consecutive files with the same number are one dataset, of which `range` selects rows.
+  std::size_t dataset = 0;
+  // Consecutive files with the same number are one of the datasets that a mixture interleaves.
+  std::size_t mixed_as = 0;
+  RowRange range = {};
 };
 
 struct PrepareOptions {
   std::filesystem::path cache;  // a folder shared by all parts; created if missing
   RowOptions rows;
   std::int64_t max_length = 0;  // 0: no limit
+  bool streamed = false;        // the digest of a file is not that of its whole contents
   bool skip_bad_rows = false;   // otherwise the first bad row is an error
   int threads = 0;              // of this part; 0: one per usable core
 

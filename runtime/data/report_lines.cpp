@@ -18,6 +18,9 @@ std::vector<std::string> lines_of(const SourceReport& report, std::int64_t max_l
   if (report.bad > 0)
     lines.push_back(counted(report.bad, report, "skipped as bad; the first: ") +
                     report.bad_rows.front());
+  if (report.unused > 0)
+    lines.push_back(
+        counted(report.unused, report, "left out by the slice of the split or max_samples"));
   if (report.lost > 0)
     lines.push_back(counted(report.lost, report,
                             "with the end of the prompt in the loss, because one token spans "

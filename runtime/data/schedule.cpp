@@ -100,6 +100,7 @@ Items Schedule::make_plan(std::int64_t epoch) const {
       epoch_order(*selections_, options_.seed, epoch, options_.shuffle);
   if (!options_.packing)
     return singles(options_.group_by_length ? grouped_order(order, epoch) : order);
+  if (options_.pack_in_order) return pack_in_order(order, lengths_, options_.capacity);
   const Items bins = pack(order, lengths_, options_.capacity);
   // Packing puts the long examples of a window first, so the bins are shuffled.
   std::vector<std::uint32_t> places(bins.size());

@@ -15,6 +15,7 @@ struct ScheduleOptions {
   std::int64_t global_batch = 1;  // items per step over all ranks; with packing, bins
   bool shuffle = true;
   bool packing = false;
+  bool pack_in_order = false;  // instead of by best fit
   std::uint32_t capacity = 0;  // tokens per bin; required for packing
   // Without packing: gives the examples of a step similar lengths.
   bool group_by_length = false;

@@ -1,11 +1,13 @@
 #include "runtime/data/source_file.hpp"
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "runtime/data/columnar_blocks.hpp"
 #include "runtime/data/digest.hpp"
 #include "runtime/data/parallel.hpp"
 
@@ -19,12 +21,6 @@ constexpr std::size_t kPieces = 256;  // target for files between the two sizes
 constexpr std::uint64_t kOtherSeed = 0x5851F42D4C957F2D;
 constexpr std::string_view kBom = "\xEF\xBB\xBF";
 
-std::uint64_t line_feeds_in(std::string_view text) {
-  std::uint64_t count = 0;
-  for (std::size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) ++count;
-  return count;
-}
-
 // The start of the first line that begins at or after a cut.
 std::size_t line_start(std::string_view bytes, std::size_t cut) {
   if (cut == 0) return bytes.starts_with(kBom) ? kBom.size() : 0;
@@ -32,11 +28,41 @@ std::size_t line_start(std::string_view bytes, std::size_t cut) {
   return end == bytes.npos ? bytes.size() : end + 1;
 }
 
+// Of the size, the first and the last mebibyte.
+std::string digest_of_ends(std::string_view bytes) {
+  constexpr std::size_t kEnd = std::size_t{1} << 20;
+  std::string all = fmt::format("ends of {}:", bytes.size());
+  for (const auto end :
+       {bytes.substr(0, kEnd), bytes.substr(bytes.size() - std::min(kEnd, bytes.size()))})
+    all += fmt::format("{:016x}{:016x}", checksum(end), checksum(end, kOtherSeed));
+  return sha256(all);
+}
+
 }  // namespace
 
-SourceFile::SourceFile(const std::string& path, int threads) : path_(path) {
-  refuse_other_formats(path);
-  file_ = MappedFile(path);
+SourceFile::SourceFile(const std::string& path, int threads, const FileOptions& options)
+    : path_(path),
+      options_(options),
+      format_(format_of_file(path, options.type)),
+      file_(path),
+      syntax_(std::make_unique<RowSyntax>(RowSyntax{.kind = format_.kind})) {
+  if (options_.streamed)
+    digest_ = digest_of_ends(file_.bytes());
+  else
+    cut(threads);
+  if (!has_lines_as_rows(format_.kind) || format_.compression != Compression::none ||
+      options_.row_limit > 0)
+    first_lines_.clear();
+  if (is_columnar(format_.kind)) {
+    syntax_->kind = FileKind::jsonl;
+    skipped_columns_ = ColumnarBlocks(path_, format_.kind, 0).skipped();
+    return;
+  }
+  read_columns(*open_bytes(file_.bytes(), format_.compression, path_), path_, *syntax_);
+}
+
+// Computes the digest, and where pieces begin if the rows are lines.
+void SourceFile::cut(int threads) {
   const std::string_view bytes = file_.bytes();
   const std::size_t size = std::clamp(bytes.size() / kPieces, kSmallestPiece, kLargestPiece);
   const std::size_t pieces = std::max<std::size_t>(1, (bytes.size() + size - 1) / size);
@@ -65,6 +91,78 @@ SourceFile::SourceFile(const std::string& path, int threads) : path_(path) {
 
 std::string_view SourceFile::piece(std::size_t index) const {
   return file_.bytes().substr(starts_[index], starts_[index + 1] - starts_[index]);
+}
+
+std::unique_ptr<BlockReader> SourceFile::blocks() const {
+  if (is_columnar(format_.kind))
+    return std::make_unique<ColumnarBlocks>(path_, format_.kind, options_.row_limit);
+  return std::make_unique<TextBlocks>(open_bytes(file_.bytes(), format_.compression, path_),
+                                      *syntax_, path_, options_.row_limit);
+}
+
+void SourceFile::for_each_row(
+    const std::function<bool(std::uint64_t number, const Rows& row)>& use) const {
+  const auto reader = blocks();
+  Block block;
+  while (reader->next(block))
+    for (Rows rows(*syntax_, block.text); rows.next();)
+      if (!use(block.first + rows.offset(), rows)) return;
+}
+
+std::vector<std::uint64_t> for_each_block(const SourceFile& file, int threads,
+                                          const std::function<bool(std::size_t index)>& is_wanted,
+                                          const std::function<void(const Block&)>& use) {
+  std::vector<std::uint64_t> firsts;
+  if (file.has_pieces()) {
+    std::vector<std::size_t> wanted;
+    for (std::size_t i = 0; i < file.pieces(); ++i) {
+      firsts.push_back(file.first_line(i));
+      if (is_wanted(i)) wanted.push_back(i);
+    }
+    for_each_index(wanted.size(), threads, [&](std::size_t i) {
+      use({wanted[i], file.first_line(wanted[i]), std::string(file.piece(wanted[i]))});
+    });
+    return firsts;
+  }
+  std::mutex mutex;
+  const auto reader = file.blocks();
+  bool more = true;
+  // Each call uses one block, and ends the loop of its thread when there is none.
+  std::exception_ptr error;
+  std::size_t error_index = 0;
+  const auto count = static_cast<std::size_t>(threads > 0 ? threads : usable_cores());
+  for_each_index(count, static_cast<int>(count), [&](std::size_t) {
+    Block block;
+    while (true) {
+      {
+        const std::lock_guard lock(mutex);
+        do {
+          try {
+            more = more && !error && reader->next(block);
+          } catch (...) {
+            more = false;
+            if (!error) {  // a block with a lower index may still fail
+              error = std::current_exception();
+              error_index = firsts.size();
+            }
+          }
+          if (!more) return;
+          firsts.push_back(block.first);
+        } while (!is_wanted(block.index));
+      }
+      try {
+        use(block);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!error || block.index < error_index) {
+          error = std::current_exception();
+          error_index = block.index;
+        }
+      }
+    }
+  });
+  if (error) std::rethrow_exception(error);
+  return firsts;
 }
 
 }  // namespace mgpu::data

@@ -23,6 +23,7 @@ class TextEncoder : public Encoder {
   std::vector<std::int32_t> encode(std::string_view text, bool special) const override;
   MarkedIds encode_marked(std::string_view text, const ByteSpans& spans) const override;
   std::string decode(std::span<const std::int32_t> ids) const override;
+  bool special(std::int32_t id) const override { return tokenizer_.special(id); }
   std::string eos() const override { return tokenizer_.eos_token(); }
   bool has_template() const override { return template_.has_value(); }
   std::string render(const Json& messages, const Json& tools, bool add_generation_prompt,

@@ -1,8 +1,8 @@
 #include "runtime/data/tokenizer_text.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 
@@ -10,7 +10,6 @@
 #include <fmt/ranges.h>
 
 #include "runtime/data/column_template.hpp"
-#include "runtime/data/parallel.hpp"
 #include "runtime/data/source_file.hpp"
 
 namespace mgpu::data {
@@ -47,6 +46,8 @@ class RowText {
         return column == "messages";
       case Format::sharegpt:
         return column == "conversations";
+      case Format::segments:
+        return column == "segments";
       case Format::alpaca:
         return is_one_of({"instruction", "input", "output", "system", "history"});
       case Format::tokens:
@@ -69,76 +70,106 @@ class RowText {
   std::optional<ColumnTemplate> template_;
 };
 
-bool contains_rows(const std::string& path) {
-  return path.ends_with(".jsonl") || path.ends_with(".json");
+// Files whose names tell nothing are plain text too.
+FileOptions options_of(const TextFile& file) {
+  return {.type = has_known_ending(file.path) || !file.type.empty() ? file.type : "text"};
 }
 
 // The format of the first row that can be read.
 std::optional<Format> format_in(const SourceFile& file, const RowOptions& options) {
-  for (std::size_t piece = 0; piece < file.pieces(); ++piece) {
-    for (std::string_view rest = file.piece(piece); !rest.empty();) {
-      const auto line = take_line(rest);
-      if (blank(line)) continue;
-      try {
-        return format_of(parse_row(line), options);
-      } catch (const RowError&) {
-        continue;  // reported when the rows are read
-      }
+  std::optional<Format> format;
+  file.for_each_row([&](std::uint64_t, const Rows& row) {
+    try {
+      format = format_of(mapped_row(options.mapping, row.parse()), options);
+    } catch (const RowError&) {  // reported when the rows are read
     }
-  }
-  return std::nullopt;
+    return !format;
+  });
+  return format;
 }
 
-std::optional<RowText> open_rows(const SourceFile& file, const TextOptions& options) {
-  if (!contains_rows(file.path())) return std::nullopt;
+std::optional<RowText> open_rows(const SourceFile& file, const RowOptions& options) {
+  if (file.format().kind == FileKind::text) return std::nullopt;
   try {
-    const auto format = format_in(file, options.rows);
-    return RowText(format.value_or(Format::text), options.rows);
+    return RowText(format_in(file, options).value_or(Format::text), options);
   } catch (const std::runtime_error& e) {
     throw std::runtime_error(fmt::format("{}: {}", file.path(), e.what()));
   }
 }
 
-void read_piece(const SourceFile& file, const std::optional<RowText>& rows, std::size_t piece,
-                bool skip_bad_rows, text::TokenizerText& text) {
-  std::string_view rest = file.piece(piece);
-  for (auto number = file.first_line(piece); !rest.empty(); ++number) {
-    const auto* const begin = rest.data();
-    const auto line = take_line(rest);
+void read_rows(const SourceFile& file, const RowText& rows, const Block& block,
+               const RowOptions& options, bool skip_bad_rows, text::TokenizerText& text) {
+  for (Rows row(file.syntax(), block.text); row.next();) {
     try {
-      if (!rows)
-        text.read({begin, static_cast<std::size_t>(rest.data() - begin)});  // with its line feed
-      else if (!blank(line))
-        rows->read(parse_row(line), text);
+      rows.read(mapped_row(options.mapping, row.parse()), text);
     } catch (const std::runtime_error& e) {
-      if (rows && skip_bad_rows) continue;
+      if (skip_bad_rows) continue;
       throw std::runtime_error(
-          fmt::format("{}:{}: {}{}", file.path(), number, e.what(),
-                      rows ? "" : "; convert the file to UTF-8, for example with iconv -t UTF-8"));
+          fmt::format("{}:{}: {}", file.path(), block.first + row.offset(), e.what()));
     }
   }
 }
 
+void read_lines(const SourceFile& file, const Block& block, text::TokenizerText& text) {
+  std::string_view rest = block.text;
+  for (auto number = block.first; !rest.empty(); ++number) {
+    const auto* const begin = rest.data();
+    take_line(rest);
+    try {
+      text.read({begin, static_cast<std::size_t>(rest.data() - begin)});  // with its line feed
+    } catch (const std::runtime_error& e) {
+      throw std::runtime_error(
+          fmt::format("{}:{}: {}; convert the file to UTF-8, for example with iconv -t UTF-8",
+                      file.path(), number, e.what()));
+    }
+  }
+}
+
+// Texts that threads add to, one at a time each.
+class Parts {
+ public:
+  explicit Parts(text::TokenizerKind kind) : kind_(kind) {}
+
+  std::unique_ptr<text::TokenizerText> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<text::TokenizerText>(kind_);
+    auto part = std::move(free_.back());
+    free_.pop_back();
+    return part;
+  }
+  void give_back(std::unique_ptr<text::TokenizerText> part) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(part));
+  }
+  const std::vector<std::unique_ptr<text::TokenizerText>>& all() const { return free_; }
+
+ private:
+  text::TokenizerKind kind_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<text::TokenizerText>> free_;
+};
+
 }  // namespace
 
-text::TokenizerText read_text(const std::vector<std::string>& paths, text::TokenizerKind kind,
+text::TokenizerText read_text(const std::vector<TextFile>& files, text::TokenizerKind kind,
                               const TextOptions& options) {
-  const auto threads =
-      static_cast<std::size_t>(options.threads > 0 ? options.threads : usable_cores());
   text::TokenizerText all(kind);
-  for (const auto& path : paths) {
-    const SourceFile file(path, options.threads);
-    const auto rows = open_rows(file, options);
-    std::vector<std::unique_ptr<text::TokenizerText>> parts(std::min(threads, file.pieces()));
-    std::atomic<std::size_t> next{0};
-    for_each_index(parts.size(), static_cast<int>(threads), [&](std::size_t thread) {
-      auto& part = parts[thread];
-      part = std::make_unique<text::TokenizerText>(kind);
-      for (std::size_t piece = next++; piece < file.pieces(); piece = next++)
-        read_piece(file, rows, piece, options.skip_bad_rows, *part);
-    });
-    for (const auto& part : parts) all.add(*part);
+  for (const auto& each : files) {
+    const SourceFile file(each.path, options.threads, options_of(each));
+    const auto rows = open_rows(file, each.rows);
+    Parts parts(kind);
+    for_each_block(
+        file, options.threads, [](std::size_t) { return true; },
+        [&](const Block& block) {
+          auto part = parts.take();
+          rows ? read_rows(file, *rows, block, each.rows, options.skip_bad_rows, *part)
+               : read_lines(file, block, *part);
+          parts.give_back(std::move(part));
+        });
+    for (const auto& part : parts.all()) all.add(*part);
   }
+  std::vector<std::string_view> paths;
+  for (const auto& each : files) paths.push_back(each.path);
   if (all.words().size() == 0)
     throw std::runtime_error(fmt::format("cannot train a tokenizer: {} contain{} no text",
                                          fmt::join(paths, ", "), paths.size() == 1 ? "s" : ""));

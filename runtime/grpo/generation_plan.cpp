@@ -133,13 +133,11 @@ std::vector<std::vector<std::int64_t>> spread_prompts(std::span<const std::int64
   return ranks;
 }
 
-std::vector<std::vector<std::vector<Assignment>>> assign_to_ranks(std::span<const double> costs,
-                                                                  int world,
-                                                                  std::int64_t per_device) {
+Assignments assign_to_ranks(std::span<const double> costs, int world, std::int64_t per_device) {
   const auto shares = data::share(
       costs, {.world = world, .max_items = per_device, .min_micro_batches = 0, .weights = {}});
   const auto cheapest = std::min_element(costs.begin(), costs.end()) - costs.begin();
-  std::vector<std::vector<std::vector<Assignment>>> ranks;
+  Assignments ranks;
   for (const auto& rank : shares) {
     auto& micro_batches = ranks.emplace_back();
     for (const auto& items : rank) {

@@ -96,12 +96,12 @@ struct Assignment {
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
+using Assignments = std::vector<std::vector<std::vector<Assignment>>>;
+
 // Distributes a part's completions over ranks and micro-batches, [rank][micro-batch], by cost, so
 // that all ranks finish at about the same time. A micro-batch has at most `per_device` completions
 // and all ranks have the same number of micro-batches. Every rank computes the same result, and the
 // distribution does not change the summed gradient.
-std::vector<std::vector<std::vector<Assignment>>> assign_to_ranks(std::span<const double> costs,
-                                                                  int world,
-                                                                  std::int64_t per_device);
+Assignments assign_to_ranks(std::span<const double> costs, int world, std::int64_t per_device);
 
 }  // namespace mgpu::grpo

@@ -28,12 +28,46 @@ constexpr std::size_t kMostNodes = 200'000;
 constexpr std::size_t kMostFiles = 100'000;
 constexpr std::size_t kShownNames = 300;  // bytes
 
-bool is_rows_file(const fs::path& path) {
-  const auto name = path.filename().string();
-  if (name == "dataset_infos.json" || name == "dataset_dict.json" || name == "state.json" ||
-      name == "dataset_info.json" || name == "config.json")
-    return false;
-  return path.extension() == ".jsonl" || path.extension() == ".json";
+struct Ending {
+  std::string_view text;
+  std::string_view format;
+};
+// In the order of preference between formats that are equally common.
+constexpr std::array kEndings = {
+    Ending{".parquet", "parquet"}, Ending{".jsonl", "json"}, Ending{".ndjson", "json"},
+    Ending{".json", "json"},       Ending{".csv", "csv"},    Ending{".tsv", "csv"},
+    Ending{".arrow", "arrow"},     Ending{".txt", "text"},
+};
+
+// The format of a file with rows; empty: it has none.
+std::string_view rows_format(const fs::path& path) {
+  std::string name = path.filename().string();
+  for (const auto* other :
+       {"dataset_infos.json", "dataset_dict.json", "state.json", "dataset_info.json", "config.json",
+        "README.txt", "LICENSE.txt", "requirements.txt"})
+    if (name == other) return {};
+  for (const std::string_view compressed : {".gz", ".zst"})
+    if (name.ends_with(compressed)) name.resize(name.size() - compressed.size());
+  const auto found =
+      std::ranges::find_if(kEndings, [&](const Ending& e) { return name.ends_with(e.text); });
+  return found == kEndings.end() ? std::string_view() : found->format;
+}
+
+std::string_view rows_format_of(const std::string& file) {
+  return rows_format(file);
+}
+
+// Those in the format that most of the files have.
+std::vector<std::string> of_one_format(std::vector<std::string> files) {
+  std::string_view best;
+  std::ptrdiff_t most = 0;
+  for (const auto& ending : kEndings) {
+    const auto count = std::ranges::count(files, ending.format, &rows_format_of);
+    if (count > most) best = ending.format;
+    most = std::max(most, count);
+  }
+  std::erase_if(files, [&](const auto& file) { return rows_format_of(file) != best; });
+  return files;
 }
 
 // Relative to the folder, in order.
@@ -43,7 +77,7 @@ std::vector<std::string> rows_files(const fs::path& folder) {
   for (fs::recursive_directory_iterator at(folder, error), end;
        !error && at != end && names.size() < kMostFiles; at.increment(error)) {
     std::error_code ignored;
-    if (is_rows_file(at->path()) && at->is_regular_file(ignored))
+    if (!rows_format(at->path()).empty() && at->is_regular_file(ignored))
       names.push_back(at->path().lexically_relative(folder).string());
   }
   std::ranges::sort(names);
@@ -168,40 +202,81 @@ std::vector<std::string> files_by_name(const std::vector<std::string>& files,
   return found.empty() && !named && split == "train" ? files : found;
 }
 
+// The splits that the names of files tell of.
+std::vector<std::string> named_splits(const std::vector<std::string>& files) {
+  std::vector<std::string> splits;
+  for (const auto* split : {"train", "validation", "test"})
+    if (std::ranges::any_of(files, [&](const auto& file) { return names_split(file, split); }))
+      splits.emplace_back(split);
+  if (splits.empty() && !files.empty()) splits.emplace_back("train");
+  return splits;
+}
+
+std::vector<std::string> matching(const std::vector<std::string>& files,
+                                  const std::vector<std::string>& patterns) {
+  std::vector<std::string> found;
+  for (const auto& file : files)
+    if (std::ranges::any_of(patterns, [&](const auto& p) { return matches(p, file); }))
+      found.push_back(file);
+  return found;
+}
+
+// The files of the request, and the splits that there are.
+struct Found {
+  std::vector<std::string> files, splits;
+};
+
+Found by_card(const YamlNode& config, const std::vector<std::string>& files,
+              const std::string& split) {
+  Found found;
+  for (const auto& [name, patterns] : splits_of(config)) {
+    found.splits.push_back(name);
+    if (name != split) continue;
+    const auto more = matching(files, patterns);
+    found.files.insert(found.files.end(), more.begin(), more.end());
+  }
+  return found;
+}
+
 }  // namespace
 
 bool has_rows(const std::string& folder) {
   return !rows_files(folder).empty();
 }
 
-std::vector<std::string> split_files(const std::string& folder, const std::string& dataset,
-                                     const std::string& subset, const std::string& split) {
-  const auto files = rows_files(folder);
-  std::vector<std::string> found;
-  std::vector<std::string> splits;
-  if (const auto configs = configurations(folder)) {
-    for (const auto& [name, patterns] :
-         splits_of(chosen_configuration(*configs, dataset, subset))) {
-      splits.push_back(name);
-      if (name != split) continue;
-      for (const auto& file : files)
-        if (std::ranges::any_of(patterns, [&](const auto& p) { return matches(p, file); }))
-          found.push_back(file);
-    }
-    if (splits.empty()) found = files_by_name(files, split);
-  } else if (!subset.empty()) {
+std::vector<std::string> split_files(const std::string& folder, const RowsRequest& request) {
+  auto files = rows_files(folder);
+  const auto below = (fs::path(request.data_dir) / "").lexically_normal().string();
+  if (!request.data_dir.empty() && below != ".")
+    std::erase_if(files, [&](const auto& file) { return !file.starts_with(below); });
+  Found found;
+  if (!request.data_files.empty()) {
+    if (request.split == "train") found.files = matching(files, request.data_files);
+    found.splits.emplace_back("train");
+  } else if (const auto configs =
+                 request.data_dir.empty() ? configurations(folder) : std::nullopt) {
+    found = by_card(chosen_configuration(*configs, request.dataset, request.subset), files,
+                    request.split);
+  } else if (!request.subset.empty()) {
+    throw std::runtime_error(fmt::format("dataset {} has no subset {}: its README.md lists none",
+                                         request.dataset, request.subset));
+  }
+  if (found.splits.empty()) {
+    found.files = files_by_name(files, request.split);
+    found.splits = named_splits(files);
+  }
+  found.files = of_one_format(std::move(found.files));
+  if (found.files.empty() && std::ranges::find(found.splits, request.split) == found.splits.end())
     throw std::runtime_error(
-        fmt::format("dataset {} has no subset {}: its README.md lists none", dataset, subset));
-  } else {
-    found = files_by_name(files, split);
-  }
-  if (found.empty()) {
-    const auto& list = splits.empty() ? files : splits;
-    throw std::runtime_error(fmt::format("dataset {} has no JSONL file of the split {}; it has {}",
-                                         dataset, split, listed(list)));
-  }
-  for (auto& file : found) file = (fs::path(folder) / file).string();
-  return found;
+        fmt::format("dataset {} has no split {}; it has {}", request.dataset, request.split,
+                    found.splits.empty() ? "no files with rows" : listed(found.splits)));
+  if (found.files.empty())
+    throw std::runtime_error(fmt::format(
+        "dataset {}: no file matches {}; it has {}", request.dataset,
+        request.data_files.empty() ? "its split " + request.split : listed(request.data_files),
+        files.empty() ? "no files with rows" : listed(files)));
+  for (auto& file : found.files) file = (fs::path(folder) / file).string();
+  return std::move(found.files);
 }
 
 }  // namespace mgpu::hub

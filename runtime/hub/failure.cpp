@@ -39,6 +39,7 @@ struct Sign {
 constexpr std::array kSigns{
     Sign{Reason::disk_full, "no space left on device"},
     Sign{Reason::disk_full, "disk quota exceeded"},
+    Sign{Reason::gated, "verify your access rights"},  // after "permission denied"
     Sign{Reason::read_only, "read-only file system"},
     Sign{Reason::read_only, "permission denied"},
     Sign{Reason::read_only, "permissionerror"},
@@ -49,16 +50,19 @@ constexpr std::array kSigns{
     Sign{Reason::bad_token, "invalid user token"},
     Sign{Reason::bad_token, "invalid credentials in authorization header"},
     Sign{Reason::bad_token, "token is invalid"},
+    Sign{Reason::bad_token, "verify your token is valid"},
     Sign{Reason::bad_revision, "revision not found"},
     Sign{Reason::bad_revision, "revisionnotfounderror"},
     Sign{Reason::bad_revision, "invalid rev id"},
     Sign{Reason::rate_limited, "error 429"},
     Sign{Reason::rate_limited, "too many requests"},
     Sign{Reason::rate_limited, "ratelimiterror"},
+    Sign{Reason::rate_limited, "rate limit exceeded"},
     Sign{Reason::partial_file, "consistency check failed"},
     Sign{Reason::partial_file, "without sending complete message body"},
     Sign{Reason::partial_file, "incompleteread"},
     Sign{Reason::partial_file, "filesizemismatch"},
+    Sign{Reason::partial_file, "the remote object is empty, truncated"},
     Sign{Reason::partial_file, "fileintegrityerror"},
     Sign{Reason::not_found, "repositorynotfounderror"},
     Sign{Reason::not_found, "repository not found"},
@@ -72,6 +76,7 @@ constexpr std::array kSigns{
     Sign{Reason::not_found, "notexisterror"},
     Sign{Reason::not_found, "does not exist"},
     Sign{Reason::server, "server error"},
+    Sign{Reason::server, "server is currently unavailable"},
     Sign{Reason::server, "bad gateway"},
     Sign{Reason::server, "service unavailable"},
     Sign{Reason::server, "gateway time-out"},
@@ -106,7 +111,9 @@ std::string error_line(const std::string& output) {
     const auto end = std::min(output.find('\n', begin), output.size());
     auto line = output.substr(begin, end - begin);
     begin = end + 1;
-    if (line.find_first_not_of(' ') == line.npos || line.starts_with("Hint:")) continue;
+    if (line.find_first_not_of(' ') == line.npos || line.starts_with("Hint:") ||
+        line.starts_with("Suggestion:"))
+      continue;
     const auto colon = line.find(": ");
     if (colon != line.npos && line.find(' ') > colon && !line.starts_with("Warning:")) error = line;
     last = std::move(line);
@@ -173,6 +180,10 @@ std::string cause(const Repository& repository, Reason reason, const std::string
 }
 
 }  // namespace
+
+std::string error_line_of(const std::string& output) {
+  return rendezvous::shown(error_line(rendezvous::printable_output(output)), kShownOutput);
+}
 
 HubError failure_of(const Repository& repository, const std::string& output) {
   const auto text = rendezvous::printable_output(output);

@@ -19,6 +19,9 @@ class HubError : public std::runtime_error {
   bool passing_;
 };
 
+// The line of a program's output that names the error, without characters that do not print.
+std::string error_line_of(const std::string& output);
+
 // Why a download failed, from what the hub's program has printed.
 HubError failure_of(const Repository& repository, const std::string& output);
 

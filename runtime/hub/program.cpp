@@ -58,8 +58,8 @@ std::vector<std::string> environment_with(const std::vector<std::string>& change
   return all;
 }
 
-Program hf_program(const std::string& path, const Repository& repository) {
-  Program program{.argv = {path, "download", repository.name}, .environment = {}};
+Program hf_program(Program program, const Repository& repository) {
+  program.argv.insert(program.argv.end(), {"download", repository.name});
   for (auto& pattern : patterns(repository.part)) program.argv.push_back(std::move(pattern));
   if (repository.is_dataset()) {
     program.argv.emplace_back("--repo-type");
@@ -67,10 +67,6 @@ Program hf_program(const std::string& path, const Repository& repository) {
   }
   program.argv.emplace_back("--revision");
   program.argv.push_back(repository.revision);
-  // The progress that we print counts the bytes of all files.
-  program.environment =
-      environment_with({"HF_HUB_CACHE=" + checkpoint::hub_cache(), "HF_HUB_DISABLE_PROGRESS_BARS=1",
-                        "HF_HUB_DISABLE_UPDATE_CHECK=1", "NO_COLOR=1"});
   return program;
 }
 
@@ -93,8 +89,20 @@ std::optional<Program> find_program(const Repository& repository) {
     const auto path = find("modelscope");
     return path.empty() ? std::nullopt : std::optional(modelscope_program(path, repository));
   }
-  for (const char* name : {"hf", "huggingface-cli"})
-    if (const auto path = find(name); !path.empty()) return hf_program(path, repository);
+  auto program = find_hf();
+  return program ? std::optional(hf_program(std::move(*program), repository)) : std::nullopt;
+}
+
+std::optional<Program> find_hf() {
+  for (const char* name : {"hf", "huggingface-cli"}) {
+    const auto path = find(name);
+    if (path.empty()) continue;
+    // The progress that we print counts the bytes of all files.
+    return Program{{path},
+                   environment_with({"HF_HUB_CACHE=" + checkpoint::hub_cache(),
+                                     "HF_HUB_DISABLE_PROGRESS_BARS=1",
+                                     "HF_HUB_DISABLE_UPDATE_CHECK=1", "NO_COLOR=1"})};
+  }
   return std::nullopt;
 }
 

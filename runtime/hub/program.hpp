@@ -17,6 +17,9 @@ struct Program {
 // Nothing: the program of the hub is not installed. It is searched in PATH and beside mgpu-train.
 std::optional<Program> find_program(const Repository& repository);
 
+// hf without arguments, with an environment in which it prints only what fails.
+std::optional<Program> find_hf();
+
 // The command that installs it.
 std::string install_command(Site site);
 std::string program_name(Site site);    // hf, modelscope

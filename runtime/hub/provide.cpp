@@ -67,11 +67,8 @@ HubError lacks(const Repository& repository) {
   const auto missing = folder.empty() ? "its files" : missing_file(repository, folder);
   if (repository.is_dataset())
     return cannot(repository,
-                  fmt::format("it has no file in JSONL, the only format that is read; convert it "
-                              "with: python3 -c 'import sys, datasets; "
-                              "datasets.load_dataset(sys.argv[1], "
-                              "split=\"train\").to_json(sys.argv[2])' {} train.jsonl",
-                              repository.name));
+                  "it has no file in JSON, CSV, TSV, text, Parquet or Arrow, the formats that are "
+                  "read");
   if (missing == "tokenizer.json")
     return cannot(repository,
                   "it has no tokenizer.json; set tokenizer_path to a folder with one, which "
@@ -148,6 +145,8 @@ std::string provide(const Repository& repository, const ProvideOptions& options)
                               repository.name));
     });
   } catch (const std::runtime_error& e) {
+    // The other process may have what we need already, and be downloading the weights.
+    if (auto folder = complete_folder(repository); !folder.empty()) return folder;
     throw cannot(repository, e.what(), true);
   }
   if (is_provided(repository)) return cached_folder(repository);

@@ -23,10 +23,10 @@ bool is_there(const fs::path& path) {
 
 // A value such as data/train.jsonl is a path even if there is no such file.
 bool ends_like_a_file(const std::string& value) {
-  constexpr std::array<std::string_view, 16> kEndings{
-      ".jsonl", ".json", ".csv", ".tsv", ".txt",         ".parquet", ".arrow", ".gz",
-      ".zst",   ".zip",  ".bz2", ".xz",  ".safetensors", ".yaml",    ".yml",   ".py"};
-  return std::ranges::any_of(kEndings, [&](auto ending) { return value.ends_with(ending); });
+  constexpr std::array<std::string_view, 17> kFileEndings{
+      ".jsonl", ".ndjson", ".json", ".csv", ".tsv",         ".txt",  ".parquet", ".arrow", ".gz",
+      ".zst",   ".zip",    ".bz2",  ".xz",  ".safetensors", ".yaml", ".yml",     ".py"};
+  return std::ranges::any_of(kFileEndings, [&](auto ending) { return value.ends_with(ending); });
 }
 
 // For models/qwen with a folder models: somebody mistyped a path.
@@ -103,7 +103,9 @@ std::string download_command(const Repository& repository) {
 std::vector<std::string> patterns(Part part) {
   if (part == Part::adapter_settings) return {"adapter_config.json", "README.md"};
   if (part == Part::adapter) return {"adapter_config.json", "adapter_model*"};
-  if (part == Part::rows) return {"README.md", "*.jsonl", "*.json"};
+  if (part == Part::rows)
+    return {"README.md", "*.jsonl",   "*.ndjson", "*.json", "*.csv", "*.tsv",
+            "*.txt",     "*.parquet", "*.arrow",  "*.gz",   "*.zst"};
   std::vector<std::string> all{
       "config.json", "generation_config.json", "tokenizer*",     "special_tokens_map.json",
       "merges.txt",  "added_tokens.json",      "chat_template*", "vocab*"};
@@ -139,7 +141,7 @@ std::string missing_file(const Repository& repository, const std::string& folder
     case Part::adapter:
       return checkpoint::missing_model_file(folder);
     case Part::rows:
-      return has_rows(folder) ? "" : "a .jsonl file";
+      return has_rows(folder) ? "" : "a file with rows";
   }
   return {};
 }

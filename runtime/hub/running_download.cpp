@@ -12,15 +12,15 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
-#include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 #include "rendezvous/processes/child_process.hpp"
-#include "rendezvous/processes/spawn.hpp"
 #include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/hub/partial_files.hpp"
+#include "runtime/hub/started_program.hpp"
 
 namespace mgpu::hub {
 namespace {
@@ -105,23 +105,10 @@ class RunningDownload {
   RunningDownload(const Repository& repository, const Program& program,
                   const DownloadLimits& limits, const std::function<void(const std::string&)>& say)
       : repository_(repository), limits_(limits), say_(say) {
-    const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    int pipe[2];
-    if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0) rendezvous::throw_errno("cannot make a pipe");
-    from_ = UniqueFd(pipe[0]);
-    const UniqueFd to(pipe[1]);
-    ::fcntl(to.get(), F_SETFL, ::fcntl(to.get(), F_GETFL) & ~O_NONBLOCK);
-    rendezvous::ChildSetup setup{.argv = program.argv,
-                                 .envp = program.environment,
-                                 .workdir = {},
-                                 .stdin_fd = nothing.get(),
-                                 .stdout_fd = to.get(),
-                                 .stderr_fd = to.get(),
-                                 .leads = rendezvous::ChildSetup::Leads::group,
-                                 .only_stdio = true};
-    ::sigemptyset(&setup.blocked);
-    ::sigemptyset(&setup.stay_ignored);
-    child_ = rendezvous::ChildProcess(rendezvous::spawn_and_confirm(setup));
+    auto started = start_program(program);
+    child_ = std::move(started.child);
+    from_ = std::move(started.output);
+    ::fcntl(from_.get(), F_SETFL, O_NONBLOCK);
   }
 
   DownloadEnd run() {

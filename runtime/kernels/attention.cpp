@@ -11,40 +11,14 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/index_select.h>
-#include <ATen/ops/repeat_interleave.h>
-#include <ATen/ops/sum.h>
-#include <ATen/ops/zeros.h>
 
+#include "runtime/kernels/attention_layout.hpp"
 #include "runtime/kernels/attention_plans.hpp"
 #include "runtime/kernels/capability.hpp"
+#include "runtime/kernels/shared_beginnings.hpp"
 
 namespace mgpu::ops {
 namespace {
-
-struct Heads {
-  Tensor q, k, v;  // [tokens, heads, head_dim] views
-};
-
-Heads split(const Tensor& qkv, const HeadShape& s) {
-  const auto rows = qkv.view({qkv.size(0), s.heads + 2 * s.kv_heads, s.head_dim});
-  return {rows.narrow(1, 0, s.heads), rows.narrow(1, s.heads, s.kv_heads),
-          rows.narrow(1, s.heads + s.kv_heads, s.kv_heads)};
-}
-
-// Turns [tokens, heads, head_dim] into [sequences, heads, longest, head_dim]. Short sequences are
-// padded with zeros at their end, where the causal mask hides them from all real tokens.
-Tensor to_dense(const Tensor& x, const Sequences& s) {
-  if (s.equal) return x.view({s.count, s.longest, x.size(1), x.size(2)}).transpose(1, 2);
-  Tensor padded = at::zeros({s.count * s.longest, x.size(1), x.size(2)}, x.options());
-  padded.index_copy_(0, s.places, x);
-  return padded.view({s.count, s.longest, x.size(1), x.size(2)}).transpose(1, 2);
-}
-
-Tensor from_dense(const Tensor& x, const Sequences& s) {
-  const auto rows = x.transpose(1, 2).reshape({s.count * s.longest, x.size(1), x.size(3)});
-  return s.equal ? rows : rows.index_select(0, s.places);
-}
 
 // cuDNN builds a plan for every new shape, which takes tens of milliseconds, so its sequences are
 // padded to one of a few lengths (and see AttentionPlans). As above, no real token sees the
@@ -69,16 +43,6 @@ Tensor from_cudnn(const Tensor& x, const Sequences& s) {
   return x.transpose(1, 2)
       .narrow(1, 0, s.longest)
       .reshape({s.count * s.longest, x.size(1), x.size(3)});
-}
-
-Tensor repeat_heads(const Tensor& x, std::int64_t times) {
-  return times == 1 ? x : x.repeat_interleave(times, 1);
-}
-
-// The backward of repeat_heads: sums the gradients of the copies.
-Tensor fold_heads(const Tensor& g, std::int64_t times) {
-  if (times == 1) return g;
-  return g.reshape({g.size(0), g.size(1) / times, times, g.size(2), g.size(3)}).sum({2});
 }
 
 Tensor pack(const Tensor& gq, const Tensor& gk, const Tensor& gv, const Tensor& like,
@@ -115,12 +79,6 @@ Tensor on_cpu_backward(const Tensor& g, const Heads& h, const Tensor& qkv, const
               from_dense(fold_heads(gv, times), s), qkv, shape);
 }
 
-// Flash attention needs Ampere, and computes in 16 bits only. Otherwise, in fp32 for parity tests
-// and in fp16 on older GPUs: the memory-efficient kernel on padded sequences.
-bool can_flash(const Tensor& qkv) {
-  return qkv.scalar_type() != at::kFloat && is_ampere_or_newer(qkv.device());
-}
-
 Attention memory_efficient(const Heads& h, const HeadShape& shape, const Sequences& s) {
   const auto times = shape.heads / shape.kv_heads;
   auto [out, lse, seed, offset] = at::_scaled_dot_product_efficient_attention(
@@ -149,8 +107,8 @@ Tensor memory_efficient_backward(const Tensor& g, const Heads& h, const Tensor& 
 void choose_attention(Sequences& s, const HeadShape& shape, at::Device device,
                       at::ScalarType dtype) {
   static AttentionPlans plans;  // of this process, as PyTorch's cache of them is
-  const bool supported = device.is_cuda() && s.equal && s.longest > 1 && dtype != at::kFloat &&
-                         is_ampere_or_newer(device) &&
+  const bool supported = device.is_cuda() && s.equal && s.beginnings.count == 0 && s.longest > 1 &&
+                         dtype != at::kFloat && is_ampere_or_newer(device) &&
                          !at::globalContext().deterministicAlgorithms();
   const auto length = cudnn_length(s);
   s.cudnn = supported && plans.count({.sequences = s.count,
@@ -162,6 +120,7 @@ void choose_attention(Sequences& s, const HeadShape& shape, at::Device device,
 }
 
 Attention attention(const Tensor& qkv, const HeadShape& shape, const Sequences& s) {
+  if (s.beginnings.count > 0) return attention_with_beginnings(qkv, shape, s);
   const auto h = split(qkv, shape);
   if (!qkv.is_cuda()) return on_cpu(h, shape, s);
   if (!can_flash(qkv)) return memory_efficient(h, shape, s);
@@ -178,6 +137,7 @@ Attention attention(const Tensor& qkv, const HeadShape& shape, const Sequences& 
 
 Tensor attention_backward(const Tensor& g, const Tensor& qkv, const Attention& saved,
                           const HeadShape& shape, const Sequences& s) {
+  if (s.beginnings.count > 0) return attention_with_beginnings_backward(g, qkv, saved, shape, s);
   const auto h = split(qkv, shape);
   if (!qkv.is_cuda()) return on_cpu_backward(g, h, qkv, saved, shape, s);
   if (!can_flash(qkv)) return memory_efficient_backward(g, h, qkv, saved, shape, s);

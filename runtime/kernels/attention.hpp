@@ -3,11 +3,27 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 // Causal attention within sequences that are concatenated without padding.
 namespace mgpu::ops {
 
 using at::Tensor;
+
+// Sequences that begin alike have their common tokens once: the first `count` sequences are
+// beginnings, and each of the others, a branch, continues one. The tokens of a branch attend to
+// all tokens of their beginning too. The branches of a beginning lie together, in the order of the
+// beginnings.
+struct SharedBeginnings {
+  std::int64_t count = 0;             // 0: there are none
+  std::int64_t tokens = 0;            // of all beginnings; then come those of the branches
+  std::int64_t longest = 0;           // in tokens
+  std::int64_t longest_branches = 0;  // in tokens: all branches of one beginning
+  // [count + 1]: where the beginnings start, and their branches, the latter counted from the first
+  // branch; the same as int32 on the device.
+  std::vector<std::int32_t> starts, branch_starts;
+  Tensor device_starts, device_branch_starts;
+};
 
 // The boundaries of a micro-batch's sequences.
 struct Sequences {
@@ -20,11 +36,12 @@ struct Sequences {
   // Undefined if `equal`: the index of every token in the padded layout [sequences, longest].
   Tensor places;
   bool cudnn = false;  // on a GPU: cuDNN computes the attention, otherwise flash attention
+  SharedBeginnings beginnings;
 };
 
 struct Attention {
   Tensor out;  // [tokens, heads * head_dim]
-  Tensor lse;
+  Tensor lse;  // with shared beginnings [heads, tokens], otherwise as the backend has it
   Tensor first_state, second_state;  // what the backend's backward needs
 };
 
@@ -35,7 +52,8 @@ struct HeadShape {
 // Counts one more micro-batch with these sequences and sets Sequences::cudnn. Call it once per
 // micro-batch, so that all layers, and a recomputed forward pass, use the same implementation.
 // cuDNN is twice as fast as flash attention, but it needs a plan for every shape, supports only
-// sequences of equal length here, and its backward pass adds in varying order. Not thread-safe.
+// sequences of equal length without shared beginnings here, and its backward pass adds in varying
+// order. Not thread-safe.
 void choose_attention(Sequences& sequences, const HeadShape& shape, at::Device device,
                       at::ScalarType dtype);
 

@@ -1,16 +1,17 @@
 #include "runtime/kernels/ops.hpp"
 
+#include "runtime/kernels/gemm_choices.hpp"
 #include "runtime/kernels/on_gpu.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/add.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/bernoulli.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/exp.h>
@@ -146,19 +147,32 @@ void embedding_backward(const Tensor& gy, const Tensor& tokens, const Tensor& gw
   gw.index_add_(0, tokens, gy.to(gw.scalar_type()));
 }
 
-Tensor product_in_fp32(const Tensor& a, const Tensor& b) {
-  if (a.scalar_type() == at::kFloat) return at::mm(a, b);
-  return a.is_cuda() ? at::mm(a, b, at::kFloat) : at::mm(to_float(a), to_float(b));
+Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias) {
+  Tensor out = at::empty({a.size(0), b.size(1)}, a.options());
+  multiply({.out = out, .a = a, .b = b, .bias = bias});
+  return out;
 }
 
-void add_weight_gradient(const Tensor& gy, const Tensor& x, const Tensor& gw, double scale) {
-  Tensor out = gw;
-  if (gw.scalar_type() == x.scalar_type()) {
-    at::addmm_out(out, gw, gy.t(), x, 1, scale);
-  } else if (x.is_cuda()) {
-    at::addmm_out(out, gw, gy.t(), x, gw.scalar_type(), 1, scale);
+void add_product(const Tensor& out, const Tensor& a, const Tensor& b) {
+  multiply({.out = out, .a = a, .b = b, .beta = 1});
+}
+
+Tensor product_in_fp32(const Tensor& a, const Tensor& b) {
+  if (a.scalar_type() == at::kFloat) return at::mm(a, b);
+  if (!a.is_cuda()) return at::mm(to_float(a), to_float(b));
+  Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(at::kFloat));
+  multiply({.out = out, .a = a, .b = b});
+  return out;
+}
+
+void add_weight_gradient(const Tensor& gy, const Tensor& x, const Tensor& gw, double scale,
+                         bool overwrite) {
+  if (gw.scalar_type() == x.scalar_type() || x.is_cuda()) {
+    multiply({.out = gw, .a = gy.t(), .b = x, .alpha = scale, .beta = overwrite ? 0.0 : 1.0});
   } else {
-    out.add_(at::mm(to_float(gy).t(), to_float(x)), scale);
+    const Tensor product = at::mm(to_float(gy).t(), to_float(x));
+    if (overwrite) gw.zero_();
+    gw.add_(product, scale);
   }
 }
 

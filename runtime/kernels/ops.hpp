@@ -51,11 +51,17 @@ void rotate_(Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tenso
 Tensor embedding(const Tensor& weight, const Tensor& tokens);
 void embedding_backward(const Tensor& gy, const Tensor& tokens, const Tensor& gw);
 
+// a b, plus `bias` in each row if it is defined.
+Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias = {});
+// out += a b
+void add_product(const Tensor& out, const Tensor& a, const Tensor& b);
 // a b, summed in fp32 and not rounded afterwards.
 Tensor product_in_fp32(const Tensor& a, const Tensor& b);
 
-// gw += scale gy^T x, summed in fp32 and stored in gw's dtype.
-void add_weight_gradient(const Tensor& gy, const Tensor& x, const Tensor& gw, double scale = 1);
+// gw += scale gy^T x, summed in fp32 and stored in gw's dtype. With `overwrite`, gw = scale gy^T x,
+// and gw may be uninitialized.
+void add_weight_gradient(const Tensor& gy, const Tensor& x, const Tensor& gw, double scale = 1,
+                         bool overwrite = false);
 // gb += the sum of the rows of gy.
 void add_bias_gradient(const Tensor& gy, const Tensor& gb);
 

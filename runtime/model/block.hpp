@@ -16,7 +16,8 @@ struct Context {
   ops::Sequences sequences;
   double adapter_scale = 1;
   double adapter_dropout = 0;
-  std::uint64_t seed = 0;  // of this micro-batch's dropout
+  std::uint64_t seed = 0;      // of this micro-batch's dropout and noise
+  double embedding_noise = 0;  // see TransformerOptions
 };
 
 ops::HeadShape head_shape(const ModelConfig& config);

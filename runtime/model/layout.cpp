@@ -6,6 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "runtime/kernels/int8_layout.hpp"
 #include "runtime/kernels/nf4_layout.hpp"
 #include "runtime/model/linear_layers.hpp"
 
@@ -17,9 +18,10 @@ using Shape = std::vector<std::int64_t>;
 // Fills one unit's layout. Groups of tensors are aligned, tensors within a group are not.
 class UnitBuilder {
  public:
-  UnitBuilder(UnitLayout& unit, const LoraShape& lora, const FourBit& four_bit)
-      : unit_(unit), lora_(lora), four_bit_(four_bit) {
-    unit_.nested = four_bit.nested;
+  UnitBuilder(UnitLayout& unit, const LoraShape& lora, const Packing& packing)
+      : unit_(unit), lora_(lora), packing_(packing) {
+    unit_.packed_bits = packing.bits;
+    unit_.nested = packing.nested;
   }
 
   // `module` is the name without the layer prefix; it decides whether the tensor is trained.
@@ -29,11 +31,11 @@ class UnitBuilder {
           Slot{fmt::format("{}{}.{}", prefix, module, kind), std::move(shape), 0, 0, decay});
   }
 
-  // Joined layers are multiplied as one matrix, so either all or none of them may be in 4 bits.
+  // Joined layers are multiplied as one matrix, so either all or none of them may be quantized.
   void require_same_precision(const std::string& prefix,
                               const std::vector<LinearLayer>& joined) const {
     const auto excepted = [&](const LinearLayer& layer) {
-      return four_bit_.excepted.contains(fmt::format("{}{}.weight", prefix, layer.module));
+      return packing_.excepted.contains(fmt::format("{}{}.weight", prefix, layer.module));
     };
     for (const auto& layer : joined) {
       if (excepted(layer) == excepted(joined.front())) continue;
@@ -47,27 +49,22 @@ class UnitBuilder {
   // The weight of a linear layer.
   void matrix(const std::string& prefix, std::string_view module, Shape shape) {
     auto name = fmt::format("{}{}.weight", prefix, module);
-    if (!four_bit_.on || is_trained(module) || four_bit_.excepted.contains(name)) {
+    if (packing_.bits == 0 || is_trained(module) || packing_.excepted.contains(name)) {
       add(prefix, module, "weight", std::move(shape), true);
       return;
     }
-    const auto elements = shape[0] * shape[1];
-    if (elements % ops::kNf4Block != 0) {
-      throw std::runtime_error(
-          fmt::format("{} has {} elements, which is not a multiple of {}, so it cannot be "
-                      "stored in 4 bits; remove load_in_4bit",
-                      name, elements, ops::kNf4Block));
-    }
-    const auto bytes = ops::nf4_layout(elements, four_bit_.nested).bytes;
+    const auto bytes = packing_.bits == 8 ? ops::int8_layout(shape[0], shape[1]).bytes
+                                          : nf4_bytes(name, shape[0] * shape[1]);
     unit_.packed.slots.push_back({std::move(name), std::move(shape), unit_.packed.size, bytes});
     unit_.packed.size += bytes;
   }
 
-  void adapter(const std::string& prefix, const LinearLayer& layer, const std::string& kind,
-               Shape shape) {
+  // A part of a layer's adapter, such as ".lora_A.weight", if it has one.
+  void adapter(const std::string& prefix, const LinearLayer& layer, const char* part, Shape shape,
+               double rate) {
     if (!has_adapter(layer)) return;
-    place(unit_.trained, Slot{fmt::format("{}{}.{}.weight", prefix, layer.module, kind),
-                              std::move(shape), 0, 0, true});
+    place(unit_.trained, Slot{fmt::format("{}{}{}", prefix, layer.module, part), std::move(shape),
+                              0, 0, true, rate});
   }
 
   void end_group() {
@@ -76,6 +73,14 @@ class UnitBuilder {
   }
 
  private:
+  std::int64_t nf4_bytes(const std::string& name, std::int64_t elements) const {
+    if (elements % ops::kNf4Block == 0) return ops::nf4_layout(elements, packing_.nested).bytes;
+    throw std::runtime_error(
+        fmt::format("{} has {} elements, which is not a multiple of {}, so it cannot be stored in "
+                    "4 bits; use load_in_8bit instead of load_in_4bit",
+                    name, elements, ops::kNf4Block));
+  }
+
   bool is_trained(std::string_view module) const {
     return lora_.rank == 0 ||
            lora_.whole.contains(std::string(module.substr(module.rfind('.') + 1)));
@@ -95,22 +100,27 @@ class UnitBuilder {
 
   UnitLayout& unit_;
   const LoraShape& lora_;
-  const FourBit& four_bit_;
+  const Packing& packing_;
 };
 
 // Joined linear layers: weights together, then biases, then adapters.
 void add_linear(UnitBuilder& builder, const std::string& prefix,
-                const std::vector<LinearLayer>& joined, std::int64_t rank) {
+                const std::vector<LinearLayer>& joined, const LoraShape& lora) {
   builder.require_same_precision(prefix, joined);
   for (const auto& layer : joined) builder.matrix(prefix, layer.module, {layer.out, layer.in});
   builder.end_group();
   for (const auto& layer : joined)
     if (layer.bias) builder.add(prefix, layer.module, "bias", {layer.out}, false);
   builder.end_group();
-  for (const auto& layer : joined) builder.adapter(prefix, layer, "lora_A", {rank, layer.in});
+  for (const auto& layer : joined) builder.adapter(prefix, layer, kLoraA, {lora.rank, layer.in}, 1);
   builder.end_group();
   for (const auto& layer : joined) {
-    builder.adapter(prefix, layer, "lora_B", {layer.out, rank});
+    builder.adapter(prefix, layer, kLoraB, {layer.out, lora.rank}, lora.rate_ratio);
+    builder.end_group();
+  }
+  if (!lora.dora) return;
+  for (const auto& layer : joined) {
+    builder.adapter(prefix, layer, kMagnitude, {layer.out}, lora.rate_ratio);
     builder.end_group();
   }
 }
@@ -122,12 +132,12 @@ void add_norm(UnitBuilder& builder, const std::string& prefix, const char* modul
 }
 
 UnitLayout block(const ModelConfig& c, std::int64_t layer, const LoraShape& lora,
-                 const FourBit& four_bit) {
+                 const Packing& packing) {
   UnitLayout unit;
-  UnitBuilder builder(unit, lora, four_bit);
+  UnitBuilder builder(unit, lora, packing);
   const auto prefix = block_prefix(layer);
   const auto add = [&](Product product) {
-    add_linear(builder, prefix, linear_layers(c, product), lora.rank);
+    add_linear(builder, prefix, linear_layers(c, product), lora);
   };
   add_norm(builder, prefix, "input_layernorm", c.hidden_size);
   add(Product::qkv);
@@ -173,17 +183,17 @@ std::string block_prefix(std::int64_t layer) {
   return fmt::format("model.layers.{}.", layer);
 }
 
-ModelLayout lay_out(const ModelConfig& config, const LoraShape& lora, const FourBit& four_bit) {
+ModelLayout lay_out(const ModelConfig& config, const LoraShape& lora, const Packing& packing) {
   ModelLayout layout;
   UnitLayout embedding;
-  UnitBuilder first(embedding, lora, four_bit);
+  UnitBuilder first(embedding, lora, packing);
   first.add("model.", "embed_tokens", "weight", {config.vocab_size, config.hidden_size}, true);
   first.end_group();
   layout.units.push_back(std::move(embedding));
   for (std::int64_t layer = 0; layer < config.layers; ++layer)
-    layout.units.push_back(block(config, layer, lora, four_bit));
+    layout.units.push_back(block(config, layer, lora, packing));
   UnitLayout end;
-  UnitBuilder last(end, lora, four_bit);
+  UnitBuilder last(end, lora, packing);
   add_norm(last, "model.", "norm", config.hidden_size);
   if (!config.tied) {
     last.add("", "lm_head", "weight", {config.vocab_size, config.hidden_size}, true);

@@ -16,6 +16,7 @@ struct Slot {
   std::int64_t offset = 0;  // in elements
   std::int64_t numel = 0;
   bool decay = false;  // weight decay applies: true for matrices, false for norms and biases
+  double rate = 1;     // factor of the learning rate
 
   friend bool operator==(const Slot&, const Slot&) = default;
 };
@@ -37,8 +38,9 @@ struct FlatLayout {
 struct UnitLayout {
   FlatLayout trained;
   FlatLayout frozen;
-  FlatLayout packed;   // frozen matrices in 4 bits; here offset, numel and size count bytes
-  bool nested = true;  // the scales of packed matrices are in 8 bits
+  FlatLayout packed;    // quantized frozen matrices; here offset, numel and size count bytes
+  int packed_bits = 4;  // of an element of a packed matrix
+  bool nested = true;   // the scales of 4-bit matrices are in 8 bits
 };
 
 // Which linear layers have adapters. Names are without the layer, for example "q_proj".
@@ -46,12 +48,14 @@ struct LoraShape {
   std::int64_t rank = 0;  // 0: no adapters
   std::set<std::string> targets;
   std::set<std::string> whole;  // modules that are fully trained beside the adapters
+  bool dora = false;            // every adapter also has the lengths of the weight's rows
+  double rate_ratio = 1;  // LoRA+: of the learning rates of B, and of these lengths, to that of A
 };
 
-// Which frozen linear layers of the blocks are stored in NF4.
-struct FourBit {
-  bool on = false;
-  bool nested = true;              // their scales are quantized to 8 bits
+// Which frozen linear layers of the blocks are stored quantized, and how.
+struct Packing {
+  int bits = 0;                    // 4: NF4, 8: LLM.int8, 0: none is quantized
+  bool nested = true;              // the scales of NF4 are quantized to 8 bits
   std::set<std::string> excepted;  // names of weights that stay unquantized
 };
 
@@ -62,9 +66,15 @@ struct ModelLayout {
   std::int64_t frozen() const;
 };
 
-// Throws if a layer cannot be stored in 4 bits; the message names it.
+// Throws if a layer cannot be stored as `packing` requires; the message names it.
 ModelLayout lay_out(const ModelConfig& config, const LoraShape& lora = {},
-                    const FourBit& four_bit = {});
+                    const Packing& packing = {});
+
+// How the names of an adapter's tensors end; before that they have the name of the linear layer.
+// DoRA's magnitudes are the lengths of the rows of the weight.
+inline constexpr const char* kLoraA = ".lora_A.weight";
+inline constexpr const char* kLoraB = ".lora_B.weight";
+inline constexpr const char* kMagnitude = ".lora_magnitude_vector";
 
 inline constexpr int kEmbeddingUnit = 0;
 inline int block_unit(std::int64_t layer) {

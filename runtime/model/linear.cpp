@@ -4,28 +4,37 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sub.h>
 #include <ATen/ops/zeros.h>
 
 #include "runtime/kernels/ops.hpp"
+#include "runtime/model/dora.hpp"
 
 namespace mgpu::model {
 namespace {
 
+std::int64_t rows_of(const PackedMatrix& matrix) {
+  return std::visit([](const auto& m) { return m.rows; }, matrix);
+}
+
 std::int64_t outputs(const Linear& weights) {
   if (weights.weight.defined()) return weights.weight.size(0);
   std::int64_t rows = 0;
-  for (const auto& part : weights.packed) rows += part.rows;
+  for (const auto& part : weights.packed) rows += rows_of(part);
   return rows;
 }
 
-// The weight in x's type. A 4-bit weight is dequantized into a temporary tensor.
+// The weight. A quantized weight is dequantized into a temporary tensor, in the type of x.
 Tensor whole_weight(const Linear& weights, const Tensor& x) {
   if (weights.weight.defined()) return weights.weight;
-  Tensor whole = at::empty({outputs(weights), weights.packed.front().columns}, x.options());
+  const auto columns = std::visit([](const auto& m) { return m.columns; }, weights.packed.front());
+  Tensor whole = at::empty({outputs(weights), columns}, x.options());
   std::int64_t rows = 0;
   for (const auto& part : weights.packed) {
-    ops::dequantize(part, whole.narrow(0, rows, part.rows));
-    rows += part.rows;
+    const Tensor to = whole.narrow(0, rows, rows_of(part));
+    std::visit([&](const auto& matrix) { ops::dequantize(matrix, to); }, part);
+    rows += rows_of(part);
   }
   return whole;
 }
@@ -75,7 +84,58 @@ Tensor low_backward(const Tensor& gy, const Linear& weights, const Linear& gradi
   return g_low;
 }
 
+// The input of the adapters, and of all of a layer with DoRA.
+Tensor seen_by_adapters(const Tensor& x, const AdapterUse& use) {
+  return use.dropout > 0 ? ops::drop_out(x, {use.dropout, use.seed}) : x;
+}
+
+// As in PEFT, with dropout the factors act on the output for the dropped input:
+// y = factors * (W + scale * b a) dropout(x) + W (x - dropout(x)) + bias.
+Tensor dora_output(const Tensor& x, const Tensor& whole, const Linear& weights,
+                   const AdapterUse& use, const LinearSaved& saved) {
+  const Tensor seen = seen_by_adapters(x, use);
+  Tensor y = at::empty({x.size(0), whole.size(0)}, x.options());
+  apply_adapters(y, saved.low, weights, use.scale, 0);
+  ops::add_product(y, seen, whole.t());
+  y.mul_(weights.factors.defined() ? weights.factors : dora_factors(weights, saved.lengths));
+  if (use.dropout > 0) ops::add_product(y, at::sub(x, seen), whole.t());
+  return weights.bias.defined() ? y.add_(weights.bias) : y;
+}
+
+Tensor dora_input_gradient(const Tensor& gy, const Linear& weights, const Linear& gradients,
+                           const AdapterUse& use, LinearSaved& saved) {
+  const Tensor whole = whole_weight(weights, gy);
+  Tensor g_seen = at::empty_like(gy);
+  at::mul_out(g_seen, gy, dora_factors(weights, saved.lengths));
+  saved.g_low = low_backward(g_seen, weights, gradients, use, saved.low);
+  Tensor gx = at::mm(saved.g_low, weights.all_a);
+  if (use.dropout == 0) {
+    ops::add_product(gx, g_seen, whole);
+    return gx;
+  }
+  ops::add_product(gx, g_seen.sub_(gy), whole);
+  ops::drop_out_(gx, {use.dropout, use.seed});
+  ops::add_product(gx, gy, whole);
+  return gx;
+}
+
+void reduce(const Tensor& x, const Tensor& whole, const Linear& weights, const AdapterUse& use,
+            LinearSaved& saved) {
+  saved.low = at::mm(seen_by_adapters(x, use), weights.all_a.t());
+  if (weights.dora() && !weights.factors.defined())
+    saved.lengths = row_lengths(whole, weights, use.scale);
+}
+
 }  // namespace
+
+Tensor factors_of(const Linear& weights, double scale) {
+  if (!weights.dora() || scale == 0) return {};
+  return dora_factors(weights, row_lengths_of(weights, scale));
+}
+
+Tensor row_lengths_of(const Linear& weights, double scale) {
+  return row_lengths(whole_weight(weights, weights.all_a), weights, scale);
+}
 
 Tensor adapters_side_by_side(const Linear& weights) {
   if (weights.adapters.empty()) return {};
@@ -91,42 +151,50 @@ Tensor adapters_side_by_side(const Linear& weights) {
 
 void reduce(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved) {
   if (!has_adapters(weights, use)) return;
-  const Tensor seen = use.dropout > 0 ? ops::drop_out(x, {use.dropout, use.seed}) : x;
-  saved.low = at::mm(seen, weights.all_a.t());
+  reduce(x, weights.dora() ? whole_weight(weights, x) : Tensor(), weights, use, saved);
 }
 
 Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved) {
-  const Tensor weight = whole_weight(weights, x).t();
+  const Tensor whole = whole_weight(weights, x), weight = whole.t();
   const bool adapters = has_adapters(weights, use);
-  if (adapters) reduce(x, weights, use, saved);
+  if (adapters) reduce(x, whole, weights, use, saved);
+  if (adapters && weights.dora()) return dora_output(x, whole, weights, use, saved);
   if (adapters && !weights.bias.defined()) {
     // The small products first: the large one adds its own while it writes y.
     Tensor y = at::empty({x.size(0), weight.size(1)}, x.options());
     apply_adapters(y, saved.low, weights, use.scale, 0);
-    return y.addmm_(x, weight);
+    ops::add_product(y, x, weight);
+    return y;
   }
-  Tensor y = weights.bias.defined() ? at::addmm(weights.bias, x, weight) : at::mm(x, weight);
+  Tensor y = ops::product(x, weight, weights.bias);
   if (adapters) apply_adapters(y, saved.low, weights, use.scale, 1);
   return y;
 }
 
 Tensor input_gradient(const Tensor& gy, const Linear& weights, const Linear& gradients,
                       const AdapterUse& use, LinearSaved& saved) {
-  if (!has_adapters(weights, use)) return at::mm(gy, whole_weight(weights, gy));
+  if (!has_adapters(weights, use)) return ops::product(gy, whole_weight(weights, gy));
+  if (weights.dora()) return dora_input_gradient(gy, weights, gradients, use, saved);
   saved.g_low = low_backward(gy, weights, gradients, use, saved.low);
   saved.low = Tensor();
   Tensor gx = at::mm(saved.g_low, weights.all_a);
   if (use.dropout > 0) ops::drop_out_(gx, {use.dropout, use.seed});
-  return gx.addmm_(gy, whole_weight(weights, gy));
+  ops::add_product(gx, gy, whole_weight(weights, gy));
+  return gx;
 }
 
 void add_gradients(const Tensor& gy, const Tensor& x, const Linear& weights,
                    const Linear& gradients, const AdapterUse& use, const LinearSaved& saved) {
-  if (gradients.weight.defined()) ops::add_weight_gradient(gy, x, gradients.weight);
+  if (gradients.weight.defined()) {
+    ops::add_weight_gradient(gy, x, gradients.weight, 1, gradients.fresh);
+  }
   if (gradients.bias.defined()) ops::add_bias_gradient(gy, gradients.bias);
   if (!has_adapters(weights, use) || !gradients.all_a.defined()) return;
-  const Tensor seen = use.dropout > 0 ? ops::drop_out(x, {use.dropout, use.seed}) : x;
+  const Tensor seen = seen_by_adapters(x, use);
   ops::add_weight_gradient(saved.g_low, seen, gradients.all_a);
+  if (weights.dora())
+    add_magnitude_gradients(gy, seen, saved.low, whole_weight(weights, x), saved.lengths, weights,
+                            gradients, use.scale);
 }
 
 Tensor linear_backward(const Tensor& gy, const Tensor& x, const Linear& weights,

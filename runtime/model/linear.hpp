@@ -6,7 +6,7 @@
 
 namespace mgpu::model {
 
-// How a linear layer applies its adapters: y += scale * b (a dropout(x)).
+// How a linear layer applies its adapters: y += scale * b (a dropout(x)); for DoRA see dora.hpp.
 struct AdapterUse {
   double scale = 1;
   double dropout = 0;  // 0 outside of training
@@ -16,13 +16,19 @@ struct AdapterUse {
 
 // What backward needs besides the input.
 struct LinearSaved {
-  Tensor low;    // a dropout(x) of all adapters, [tokens, ranks]
-  Tensor g_low;  // its gradient, which input_gradient leaves to add_gradients
+  Tensor low;      // a dropout(x) of all adapters, [tokens, ranks]
+  Tensor g_low;    // its gradient, which input_gradient leaves to add_gradients
+  Tensor lengths;  // with DoRA: see row_lengths()
 };
 
 // Builds Linear::all_b, which replaces one product per adapter by a single one. Worthwhile if many
 // small batches use the same weights.
 Tensor adapters_side_by_side(const Linear& weights);
+
+// Builds Linear::factors for adapters with DoRA, which otherwise follow from the weights each time.
+Tensor factors_of(const Linear& weights, double scale);
+// See row_lengths() of dora.hpp.
+Tensor row_lengths_of(const Linear& weights, double scale);
 
 // y = x W^T + bias + adapters.
 Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved);

@@ -130,7 +130,10 @@ void read_quantization(ModelConfig& config, const Fields& top) {
     refuse(fields, fmt::format("quant_method {} is not supported; bitsandbytes' nf4 is",
                                in_quotes(method)));
   if (fields.boolean("load_in_8bit", false))
-    refuse(fields, "load_in_8bit: 8-bit weights are not supported; 4-bit nf4 ones are");
+    refuse(
+        fields,
+        "load_in_8bit: 8-bit weights in files are not supported; use the model that they were made "
+        "from, with load_in_8bit in the recipe");
   if (!fields.boolean("load_in_4bit", false)) fields.fail("load_in_4bit", "true");
   const std::string type = fields.string("bnb_4bit_quant_type", "fp4");
   if (type != "nf4")

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_copy.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -12,11 +11,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/seeds.hpp"
+#include "runtime/kernels/noise.hpp"
 #include "runtime/kernels/ops.hpp"
 #include "runtime/profiling/range.hpp"
 
 namespace mgpu::model {
 namespace {
+
+constexpr std::uint64_t kNoiseStream = ~0ULL;  // no layer's dropout has this number
 
 Tensor to_host(const Tensor& x) {
   Tensor host = at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(x.is_cuda()));
@@ -47,6 +50,7 @@ struct HeadRows {
   const DeviceBatch& batch;
   const Tensor& weight;
   const TransformerOptions& options;
+  bool fresh_gradient = false;  // the first piece overwrites the gradient of the weight
 
   struct Piece {
     std::int64_t begin;
@@ -59,7 +63,7 @@ struct HeadRows {
   };
 
   Tensor logits_of(const Tensor& h) const {
-    return options.fp32_logits ? ops::product_in_fp32(h, weight.t()) : at::mm(h, weight.t());
+    return options.fp32_logits ? ops::product_in_fp32(h, weight.t()) : ops::product(h, weight.t());
   }
 
   // Calls f(piece, logits) for each piece.
@@ -81,8 +85,11 @@ struct HeadRows {
   void backward(const Piece& piece, const Tensor& g_logits, Tensor& g,
                 const Tensor& weight_gradient) const {
     const Tensor rounded = g_logits.to(weight.scalar_type());
-    if (weight_gradient.defined()) ops::add_weight_gradient(rounded, piece.h, weight_gradient);
-    g.index_copy_(0, piece.which, at::mm(rounded, weight));
+    if (weight_gradient.defined()) {
+      ops::add_weight_gradient(rounded, piece.h, weight_gradient, 1,
+                               fresh_gradient && piece.begin == 0);
+    }
+    g.index_copy_(0, piece.which, ops::product(rounded, weight));
   }
 };
 
@@ -123,7 +130,8 @@ void Transformer::grow_table(std::int64_t positions) {
 }
 
 Context Transformer::context_of(const DeviceBatch& batch, double dropout, std::uint64_t seed) {
-  grow_table(std::max<std::int64_t>(batch.sequences.longest, 64));
+  const auto& sequences = batch.sequences;
+  grow_table(std::max<std::int64_t>(sequences.longest + sequences.beginnings.longest, 64));
   Context context;
   context.config = &config_;
   context.positions = batch.positions;
@@ -151,6 +159,9 @@ Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& cont
     const ScopedUnit first(provider, kEmbeddingUnit);
     provider.prefetch(block_unit(0));
     x = ops::embedding(first->embedding, batch.tokens);
+    if (context.embedding_noise > 0)
+      ops::add_noise_(x, batch.sequences.starts, context.embedding_noise,
+                      rendezvous::derive_seed(context.seed, kNoiseStream));
   }
   for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
     const int unit = block_unit(layer);
@@ -194,7 +205,8 @@ Tensor Transformer::backward_blocks(Tensor g, const Context& context, WeightProv
 template <class Head>
 void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, WeightProvider& provider,
                              Head head) {
-  const auto context = context_of(batch, options_.adapter_dropout, seed);
+  auto context = context_of(batch, options_.adapter_dropout, seed);
+  context.embedding_noise = options_.embedding_noise;
   const int last = end_unit(config_);
   std::vector<Layer> layers;
   Tensor x = forward_blocks(batch, context, provider, &layers);
@@ -205,13 +217,20 @@ void Transformer::train_with(const DeviceBatch& batch, std::uint64_t seed, Weigh
     provider.prefetch(config_.tied ? kEmbeddingUnit : last - 1);
     auto [normed, rstd] = ops::rms_norm(x, end->last_norm, config_.norm_eps);
     Tensor g_normed;
+    const auto train_head = [&](const Tensor& weight, const Unit& gradients,
+                                const Tensor& gradient) {
+      const bool fresh = gradients.fresh_head && gradient.defined();
+      if (fresh && batch.target_rows.size(0) == 0) Tensor(gradient).zero_();  // no piece does it
+      g_normed = head(HeadRows{normed, batch, weight, options_, fresh}, gradient);
+    };
     if (config_.tied) {
       const ScopedUnit first(provider, kEmbeddingUnit);
       provider.prefetch(last - 1);
-      g_normed = head(HeadRows{normed, batch, first->embedding, options_},
-                      provider.gradients(kEmbeddingUnit).embedding);
+      const auto& gradients = provider.gradients(kEmbeddingUnit);
+      train_head(first->embedding, gradients, gradients.embedding);
     } else {
-      g_normed = head(HeadRows{normed, batch, end->head, options_}, provider.gradients(last).head);
+      const auto& gradients = provider.gradients(last);
+      train_head(end->head, gradients, gradients.head);
     }
     g = ops::rms_norm_backward(g_normed, x, end->last_norm, rstd, {},
                                provider.gradients(last).last_norm);

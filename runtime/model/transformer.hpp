@@ -37,6 +37,7 @@ struct TransformerOptions {
   bool fp32_logits = false;                         // are not rounded to `dtype`
   double adapter_scale = 1;
   double adapter_dropout = 0;
+  double embedding_noise = 0;  // NEFTune's alpha, in training; 0: none
 };
 
 // Sums over the target tokens of a micro-batch, on the device.
@@ -61,7 +62,7 @@ class Transformer {
   Transformer(ModelConfig config, TransformerOptions options);
 
   // Forward and backward of one micro-batch: adds the gradient of scale * (sum of losses) to the
-  // provider's gradients. `seed` determines dropout. Returns the sums without the scale.
+  // provider's gradients. `seed` determines dropout and noise. Returns the sums without the scale.
   LossSums train(const DeviceBatch& batch, double scale, std::uint64_t seed,
                  WeightProvider& provider);
 

@@ -1,6 +1,9 @@
 #include "runtime/model/unit.hpp"
 
+#include <ATen/ops/_foreach_zero.h>
 #include <fmt/format.h>
+
+#include <algorithm>
 
 namespace mgpu::model {
 namespace {
@@ -24,14 +27,18 @@ class Binder {
     return view(*flat, *first, rows);
   }
 
-  // Those of the named matrices that are in 4 bits; empty for gradients.
-  std::vector<ops::Nf4> packed(const std::vector<std::string>& names) const {
-    std::vector<ops::Nf4> result;
+  // Those of the named matrices that are quantized; empty for gradients.
+  std::vector<PackedMatrix> packed(const std::vector<std::string>& names) const {
+    std::vector<PackedMatrix> result;
     for (const auto& name : names) {
       const auto* slot = layout_.packed.find(name);
       if (slot == nullptr || !memory_.packed.defined()) continue;
-      result.push_back(ops::nf4_over(memory_.packed.narrow(0, slot->offset, slot->numel),
-                                     slot->shape[0], slot->shape[1], layout_.nested));
+      const auto bytes = memory_.packed.narrow(0, slot->offset, slot->numel);
+      const auto rows = slot->shape[0], columns = slot->shape[1];
+      if (layout_.packed_bits == 8)
+        result.emplace_back(ops::int8_over(bytes, rows, columns));
+      else
+        result.emplace_back(ops::nf4_over(bytes, rows, columns, layout_.nested));
     }
     return result;
   }
@@ -69,9 +76,10 @@ Linear linear(const Binder& binder, const std::string& prefix,
   std::int64_t begin = 0;
   for (const auto& layer : joined) {
     const auto stem = fmt::format("{}{}", prefix, layer.module);
-    if (auto a = binder.tensor(stem + ".lora_A.weight"); a.defined()) {
-      result.adapters.push_back({a, binder.tensor(stem + ".lora_B.weight"), begin, layer.out});
-      with_adapter.push_back(stem + ".lora_A.weight");
+    if (auto a = binder.tensor(stem + kLoraA); a.defined()) {
+      result.adapters.push_back(
+          {a, binder.tensor(stem + kLoraB), binder.tensor(stem + kMagnitude), begin, layer.out});
+      with_adapter.push_back(stem + kLoraA);
     }
     begin += layer.out;
   }
@@ -102,6 +110,37 @@ Unit bind(const ModelConfig& config, const UnitLayout& layout, int unit, const U
     block.down = linear(binder, prefix, linear_layers(config, Product::down));
   }
   return result;
+}
+
+void begin_gradients(const ModelConfig& config, Unit& gradients, const Tensor& flat) {
+  std::vector<Tensor> fresh;
+  for (Linear* linear : gradients.block.linears()) {
+    linear->fresh = linear->weight.defined();
+    if (linear->fresh) fresh.push_back(linear->weight);
+  }
+  const Tensor& head = config.tied ? gradients.embedding : gradients.head;
+  gradients.fresh_head = head.defined();
+  if (gradients.fresh_head) fresh.push_back(head);
+  const auto begin = flat.storage_offset();
+  std::sort(fresh.begin(), fresh.end(), [](const Tensor& a, const Tensor& b) {
+    return a.storage_offset() < b.storage_offset();
+  });
+  std::vector<Tensor> others;  // the gaps between them
+  std::int64_t at = 0;
+  const auto zero_to = [&](std::int64_t end) {
+    if (end > at) others.push_back(flat.narrow(0, at, end - at));
+  };
+  for (const auto& matrix : fresh) {
+    zero_to(matrix.storage_offset() - begin);
+    at = matrix.storage_offset() - begin + matrix.numel();
+  }
+  zero_to(flat.numel());
+  if (!others.empty()) at::_foreach_zero_(others);
+}
+
+void continue_gradients(Unit& gradients) {
+  for (Linear* linear : gradients.block.linears()) linear->fresh = false;
+  gradients.fresh_head = false;
 }
 
 }  // namespace mgpu::model

@@ -40,7 +40,8 @@ bool blocks_join(const Moment& before, const Moment& next) {
 // all vectors, only padding lies between them; its gradients and weights are 0 and stay 0. 8-bit
 // codes must follow without a gap: blocks contain no padding.
 bool join(Span& span, Span& next) {
-  if (span.decay != next.decay || span.first.coded() != next.first.coded()) return false;
+  if (span.decay != next.decay || span.rate != next.rate) return false;
+  if (span.first.coded() != next.first.coded()) return false;
   const auto ours = vectors_of(span), theirs = vectors_of(next);
   const auto gap = theirs[0]->storage_offset() - end_of(*ours[0]);
   for (std::size_t i = 0; i < ours.size(); ++i)
@@ -99,7 +100,8 @@ void AdamW::merge_spans() {
               owned.grad,
               state.at("first"),
               state.at("second"),
-              owned.fragment.decay};
+              owned.fragment.decay,
+              owned.fragment.rate};
     if (spans_.empty() || !join(spans_.back(), span)) spans_.push_back(std::move(span));
   }
 }
@@ -124,7 +126,7 @@ void AdamW::step(double learning_rate, const Tensor& clip, const Tensor& skip) {
   if (spans_.empty()) return;
   count_.add_(skip.neg().add_(1));
   for (const auto& span : spans_) {
-    adamw_step({learning_rate, options_.beta1, options_.beta2, options_.epsilon,
+    adamw_step({learning_rate * span.rate, options_.beta1, options_.beta2, options_.epsilon,
                 span.decay ? options_.weight_decay : 0},
                span, clip, skip, count_);
   }

@@ -40,7 +40,7 @@ class AdamW : public Optimizer {
 
   AdamWOptions options_;
   std::vector<FragmentState> states_;  // views of flat vectors over all owned fragments
-  std::vector<Span> spans_;  // neighbouring fragments with the same decay, updated by one launch
+  std::vector<Span> spans_;  // neighbouring fragments with the same decay and rate, for one launch
   std::int64_t moment_bytes_ = 0;
   Tensor count_;  // steps that were not skipped; fp32, on the device
 };

@@ -51,9 +51,13 @@ void written_out(const AdamWStep& step, const Span& span, const Tensor& clip, co
 }
 
 Span part_of(const Span& span, std::int64_t from, std::int64_t size) {
-  return {span.master.narrow(0, from, size),     Tensor(),
-          span.grad.narrow(0, from, size),       ops::part_of(span.first, from, size),
-          ops::part_of(span.second, from, size), span.decay};
+  return {span.master.narrow(0, from, size),
+          Tensor(),
+          span.grad.narrow(0, from, size),
+          ops::part_of(span.first, from, size),
+          ops::part_of(span.second, from, size),
+          span.decay,
+          span.rate};
 }
 
 void written_out_by_pieces(const AdamWStep& step, const Span& span, const Tensor& clip,

@@ -16,6 +16,7 @@ struct Span {
   Tensor master, value, grad;  // undefined value: the model computes with the master
   Moment first, second;
   bool decay = false;
+  double rate = 1;  // factor of the learning rate
 };
 
 // Takes one step with the gradients multiplied by `clip`. Changes nothing if `skip` is 1. `count`

@@ -16,7 +16,7 @@ void add_overlap(std::vector<Fragment>& out, const model::UnitLayout& unit, cons
     const auto end = std::min(at.begin + slot.offset + slot.numel, owned.end);
     if (begin >= end) continue;
     out.push_back({slot.name, begin - at.begin - slot.offset, end - begin, slot.numel, begin,
-                   owned_begin + begin - owned.begin, slot.decay});
+                   owned_begin + begin - owned.begin, slot.decay, slot.rate});
   }
 }
 

@@ -148,6 +148,7 @@ class Shards : public model::WeightProvider {
   // Waits for a bucket's reduction and adds the sum to this rank's gradients.
   void accumulate_reduced(int bucket);
   Tensor own_gradient(int bucket) const;
+  Tensor gradient_memory(int unit) const;  // of the whole gradients that are there
   // This rank's part of a range, as offsets in the vectors that hold parts only.
   Range owned_range(const Range& flat) const;
   void wait(comm::Pending& pending);
@@ -165,6 +166,7 @@ class Shards : public model::WeightProvider {
   Tensor grads_;            // whole up to stage 1, this rank's part from stage 2
   std::vector<Unit> weight_views_, grad_views_;  // where the vectors are whole
   std::map<int, Gathered> gathered_;             // stage 3: units that are gathered
+  std::vector<bool> begun_;                      // where whole: the unit has gradients of this step
   std::map<int, Tensor> open_buckets_;   // stages 2 and 3: whole gradients of buckets in backward
   std::vector<int> units_left_;          // by bucket: units without gradients yet
   std::vector<comm::Pending> reducing_;  // by bucket

@@ -5,7 +5,6 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/median.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -41,7 +40,10 @@ void Shards::begin_micro_batch(bool first, bool last) {
   first_micro_batch_ = first;
   last_micro_batch_ = last;
   opens_first_bucket_ = true;
-  if (first && whole_gradients()) grads_.zero_();
+  if (whole_gradients()) {
+    for (auto& gradients : grad_views_) model::continue_gradients(gradients);
+    begun_.assign(grad_views_.size(), !first);
+  }
   for (std::size_t i = 0; i < buckets_.buckets.size(); ++i) {
     const auto& bucket = buckets_.buckets[i];
     units_left_[i] = bucket.last_unit - bucket.first_unit + 1;
@@ -50,8 +52,22 @@ void Shards::begin_micro_batch(bool first, bool last) {
 
 const model::Unit& Shards::gradients(int unit) {
   const auto index = static_cast<std::size_t>(unit);
-  if (!whole_gradients()) open_bucket(buckets_.bucket_of[index]);
+  if (!whole_gradients()) {
+    open_bucket(buckets_.bucket_of[index]);
+  } else if (!begun_[index]) {
+    begun_[index] = true;
+    model::begin_gradients(config_, grad_views_[index], gradient_memory(unit));
+  }
   return grad_views_[index];
+}
+
+Tensor Shards::gradient_memory(int unit) const {
+  const auto index = static_cast<std::size_t>(unit);
+  const auto& range = buckets_.units[index];
+  if (whole_gradients()) return narrow(grads_, range);
+  const int bucket = buckets_.bucket_of[index];
+  const auto begin = buckets_.buckets[static_cast<std::size_t>(bucket)].flat.begin;
+  return narrow(open_buckets_.at(bucket), {range.begin - begin, range.end - begin});
 }
 
 void Shards::open_bucket(int bucket) {
@@ -65,15 +81,13 @@ void Shards::open_bucket(int bucket) {
     in_flight_.pop_front();
   }
   const auto& b = buckets_.buckets[static_cast<std::size_t>(bucket)];
-  const Tensor whole = at::zeros({b.flat.size()}, grads_.options());
+  open_buckets_.emplace(bucket, at::empty({b.flat.size()}, grads_.options()));
   for (int unit = b.first_unit; unit <= b.last_unit; ++unit) {
     const auto index = static_cast<std::size_t>(unit);
-    const auto& range = buckets_.units[index];
-    grad_views_[index] =
-        model::bind(config_, layout_.units[index], unit,
-                    {whole.narrow(0, range.begin - b.flat.begin, range.size()), {}, {}});
+    const Tensor memory = gradient_memory(unit);
+    grad_views_[index] = model::bind(config_, layout_.units[index], unit, {memory, {}, {}});
+    model::begin_gradients(config_, grad_views_[index], memory);
   }
-  open_buckets_.emplace(bucket, whole);
 }
 
 void Shards::gradients_done(int unit) {
@@ -87,6 +101,7 @@ void Shards::skip_micro_batch() {
     if (whole_weights())
       weights(unit);  // gather_updated()'s gathers must be waited for before the next update
     gradients(unit);
+    if (!whole_gradients() || first_micro_batch_) gradient_memory(unit).zero_();
     gradients_done(unit);
   }
 }

@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "runtime/grpo/group_assignment.hpp"
+
 namespace mgpu::rl {
 
 MicroBatch piece_of(const MicroBatch& micro_batch, std::size_t piece, std::size_t pieces) {
@@ -77,16 +79,29 @@ bool Dealer::in_loss(const ScoredCompletion& completion) const {
   return completion.terminated || !options_.masks_truncated;
 }
 
+grpo::Assignments Dealer::assign(const Completions& completions,
+                                 const std::vector<Prompt>& prompts) const {
+  std::vector<double> costs;
+  std::vector<grpo::CompletionCost> shared;
+  for (const auto* completion : completions) {
+    const auto prompt = prompts[completion->prompt].tokens.size();
+    const auto tokens = completion->tokens.size();
+    costs.push_back(static_cast<double>(prompt + tokens));
+    shared.push_back({.prompt = completion->prompt,
+                      .prompt_tokens = static_cast<std::int64_t>(prompt),
+                      .tokens = static_cast<std::int64_t>(tokens)});
+  }
+  return options_.keeps_groups
+             ? grpo::assign_groups_to_ranks(shared, options_.world, options_.per_device)
+             : grpo::assign_to_ranks(costs, options_.world, options_.per_device);
+}
+
 // Distributes completions over the ranks and their micro-batches.
 Dealer::Division Dealer::divide(const Completions& completions, const std::vector<Prompt>& prompts,
                                 const grpo::Denominators& denominators,
                                 std::size_t first_number) const {
   if (completions.empty()) return {};
-  std::vector<double> costs;
-  for (const auto* completion : completions)
-    costs.push_back(
-        static_cast<double>(completion->tokens.size() + prompts[completion->prompt].tokens.size()));
-  const auto ranks = grpo::assign_to_ranks(costs, options_.world, options_.per_device);
+  const auto ranks = assign(completions, prompts);
   const bool may_skip = options_.skips_without_advantage && !options_.skips_together;
   const auto own = static_cast<std::size_t>(options_.rank);
   Division division;
@@ -98,6 +113,8 @@ Dealer::Division Dealer::divide(const Completions& completions, const std::vecto
         const auto* completion = completions[assignment.completion];
         micro_batch.entries.push_back({completion, assignment.in_loss && in_loss(*completion)});
       }
+      std::ranges::stable_sort(micro_batch.entries, {},
+                               [](const BatchEntry& entry) { return entry.completion->prompt; });
       micro_batch.skipped =
           may_skip && std::ranges::none_of(micro_batch.entries, &BatchEntry::in_loss);
       if (!micro_batch.skipped) ++division.computed;

@@ -21,8 +21,8 @@ struct BatchEntry {
 
 // Completions that a rank computes at a time.
 struct MicroBatch {
-  std::size_t number = 0;  // within the step, also counting those that are left out
-  std::vector<BatchEntry> entries;
+  std::size_t number = 0;           // within the step, also counting those that are left out
+  std::vector<BatchEntry> entries;  // those of one prompt are neighbours
   grpo::Denominators denominators;
   bool skipped = false;  // this rank computes nothing
 };
@@ -48,7 +48,10 @@ class Dealer {
     int rank = 0, world = 1;
     std::int64_t per_device = 1;             // completions of a micro-batch
     std::int64_t max_completion_length = 0;  // in tokens
-    bool masks_truncated = false;            // truncated completions are not in the loss
+    // Completions of one prompt are in one micro-batch where that saves time, for losses that do
+    // not depend on which completions those of a micro-batch are.
+    bool keeps_groups = false;
+    bool masks_truncated = false;  // truncated completions are not in the loss
     // Completions whose advantage is 0 have no gradient and are only measured.
     bool skips_without_advantage = false;
     // Then a rank skips a micro-batch for which it has no completion only if all ranks do: with
@@ -75,6 +78,8 @@ class Dealer {
   bool in_loss(const ScoredCompletion& completion) const;
   std::pair<Completions, Completions> split(const grpo::StepPart& part,
                                             const Generation& generation) const;
+  grpo::Assignments assign(const Completions& completions,
+                           const std::vector<Prompt>& prompts) const;
   Division divide(const Completions& completions, const std::vector<Prompt>& prompts,
                   const grpo::Denominators& denominators, std::size_t first_number) const;
 

@@ -10,7 +10,8 @@ class EngineGenerator : public Generator {
   struct Options {
     rollout::ModelOptions model;
     rollout::GenerationSettings settings;  // without beams
-    std::int64_t sequences = 64;
+    std::int64_t sequences = 64;           // generated concurrently, at most
+    std::int64_t pages = 0;                // of the KV cache, at most; 0: enough for all sequences
   };
 
   EngineGenerator(const model::ModelConfig& config, Options options,
@@ -25,6 +26,11 @@ class EngineGenerator : public Generator {
   void finish() override {}
 
  private:
+  struct Size {
+    std::int64_t sequences, pages;  // as in EngineOptions
+  };
+  Size size_of(std::int64_t completions, std::int64_t longest, std::int64_t beams) const;
+
   const model::ModelConfig& config_;
   Options options_;
   model::WeightProvider& provider_;

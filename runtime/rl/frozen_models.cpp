@@ -15,8 +15,8 @@
 namespace mgpu::rl {
 
 FrozenModels::FrozenModels(const train::TrainConfig& config, const Policy& policy,
-                           const train::Roles& roles, Sources sources)
-    : policy_(policy) {
+                           const train::Roles& roles, Sources sources, StepSeconds& seconds)
+    : policy_(policy), seconds_(seconds) {
   const train::GrpoValues values(config);
   const auto& model = policy.learner.options().model;
   if (sources.reference) {
@@ -55,6 +55,7 @@ void FrozenModels::score(std::vector<ScoredCompletion>& completions,
 
 void FrozenModels::add_reference_log_probs(std::vector<ScoredCompletion>& completions,
                                            const std::vector<Prompt>& prompts) {
+  const StepSeconds::Scope scope(seconds_, StepSeconds::Phase::look_back);
   const auto& placement = reference_->placement();
   if (placement.local()) {
     const c10::OptionalDeviceGuard guard(placement.device());
@@ -79,6 +80,7 @@ void FrozenModels::add_reference_log_probs(std::vector<ScoredCompletion>& comple
 
 void FrozenModels::add_rewards(RewardModel& model, std::vector<ScoredCompletion>& completions,
                                const std::vector<Prompt>& prompts) {
+  const StepSeconds::Scope scope(seconds_, StepSeconds::Phase::reward);
   const auto& placement = model.placement();
   std::vector<float> all(completions.size());
   if (placement.local()) {

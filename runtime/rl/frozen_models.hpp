@@ -14,6 +14,7 @@
 #include "runtime/rl/prompts.hpp"
 #include "runtime/rl/reference.hpp"
 #include "runtime/rl/reward_model.hpp"
+#include "runtime/rl/step_seconds.hpp"
 #include "runtime/train/adapter.hpp"
 
 namespace mgpu::rl {
@@ -28,9 +29,9 @@ class FrozenModels {
     std::vector<RewardModelSource> rewards;
   };
 
-  // Loads the weights. `policy` must outlive the models.
+  // Loads the weights. `policy` and `seconds` must outlive the models.
   FrozenModels(const train::TrainConfig& config, const Policy& policy, const train::Roles& roles,
-               Sources sources);
+               Sources sources, StepSeconds& seconds);
 
   // Models that are sharded score each rank's own completions. A model that is resident on one rank
   // scores the completions of all ranks, after they were gathered. Reward functions have scored
@@ -61,6 +62,7 @@ class FrozenModels {
                    const std::vector<Prompt>& prompts);
 
   const Policy& policy_;
+  StepSeconds& seconds_;
   std::unique_ptr<Reference> reference_;
   std::int64_t sync_every_ = 0;  // the reference model moves every so many steps; 0: never
   double sync_share_ = 0;

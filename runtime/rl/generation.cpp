@@ -5,22 +5,18 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <utility>
+
+#include "runtime/rl/completion_bytes.hpp"
 
 namespace mgpu::rl {
 namespace {
 
 using nlohmann::json;
-
-json completion_to_json(const ScoredCompletion& s) {
-  json rewards = json::array();
-  for (const auto& reward : s.rewards) rewards.push_back(reward ? json(*reward) : json());
-  return {{"question", s.prompt},       {"tokens", s.tokens},     {"sampler", s.sampler_log_probs},
-          {"old", s.old_log_probs},     {"ref", s.ref_log_probs}, {"text", s.text},
-          {"terminated", s.terminated}, {"rewards", rewards},     {"advantage", s.advantage}};
-}
 
 ScoredCompletion completion_from(const json& j) {
   ScoredCompletion s;
@@ -53,9 +49,7 @@ Generation generation_from(const json& j) {
 std::vector<ScoredCompletion> gather_completions(const std::vector<ScoredCompletion>& own,
                                                  comm::Comm& comm, at::Device device) {
   if (comm.world() == 1) return own;
-  json list = json::array();
-  for (const auto& completion : own) list.push_back(completion_to_json(completion));
-  const auto bytes = json::to_cbor(list);
+  const auto bytes = to_bytes(own);
 
   const auto where = at::TensorOptions(device);
   const auto size = at::full({1}, static_cast<std::int64_t>(bytes.size()), where.dtype(at::kLong));
@@ -66,17 +60,17 @@ std::vector<ScoredCompletion> gather_completions(const std::vector<ScoredComplet
   const auto largest = *std::max_element(each, each + comm.world());
 
   auto padded = at::zeros({largest}, at::TensorOptions(at::kByte));
-  std::memcpy(padded.data_ptr(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(padded.data_ptr(), bytes.data(), bytes.size());
   padded = padded.to(device);
   const auto all = at::empty({comm.world() * largest}, padded.options());
   comm.all_gather(all, padded, "the generated completions").wait();
   const auto host = all.cpu();
-  const auto* data = host.const_data_ptr<std::uint8_t>();
+  const auto* data = reinterpret_cast<const std::byte*>(host.const_data_ptr<std::uint8_t>());
   std::vector<ScoredCompletion> completions;
   for (int rank = 0; rank < comm.world(); ++rank) {
     const auto* begin = data + rank * largest;
-    for (const auto& completion : json::from_cbor(begin, begin + each[rank]))
-      completions.push_back(completion_from(completion));
+    std::ranges::move(completions_from({begin, static_cast<std::size_t>(each[rank])}),
+                      std::back_inserter(completions));
   }
   return completions;
 }

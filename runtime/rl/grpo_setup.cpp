@@ -58,9 +58,9 @@ void GrpoTrainer::setup() {
   reserve_memory(rewards.models);
   build();
   sizes_.per_device = config_.per_device_train_batch_size;  // fewer after memory ran out
-  const auto sequences = account_for_roles(rewards.models);
+  const auto roles = account_for_roles(rewards.models);
   plan();
-  make_collector(std::move(rewards), sequences);
+  make_collector(std::move(rewards), roles);
   const auto checkpoint = begin(sizes_.step, fingerprint());
   load(checkpoint);
   restore(checkpoint);
@@ -139,9 +139,10 @@ void GrpoTrainer::reserve_memory(const std::vector<RewardModelSource>& reward_mo
     reserved_bytes_ = std::max(reserved_bytes_, held_by_other_roles(roles, gpu));
 }
 
-// Called after the learner is built, when the free memory is known. Returns how many completions
-// are generated at a time.
-std::int64_t GrpoTrainer::account_for_roles(const std::vector<RewardModelSource>& reward_models) {
+// Called after the learner is built, when the free memory is known. Returns the memory of the
+// roles.
+std::vector<train::RoleMemory> GrpoTrainer::account_for_roles(
+    const std::vector<RewardModelSource>& reward_models) {
   const auto request = role_request(reward_models);
   const auto roles = role_memory(request);
   notes_.push_back("memory by role\n" +
@@ -150,7 +151,7 @@ std::int64_t GrpoTrainer::account_for_roles(const std::vector<RewardModelSource>
   if (gpu_bytes_ > 0)
     for (const auto& role : roles)
       planned_bytes_ = std::max(planned_bytes_, peak_bytes(roles, role.gpu));
-  return concurrent_sequences(roles);
+  return roles;
 }
 
 void GrpoTrainer::open_server() {
@@ -181,6 +182,7 @@ void GrpoTrainer::plan() {
                               .world = comm_->world(),
                               .per_device = sizes_.per_device,
                               .max_completion_length = max_tokens,
+                              .keeps_groups = train::may_divide_micro_batches(config_),
                               .masks_truncated = values.flag("mask_truncated_completions"),
                               .skips_without_advantage = skips && control_.only_advantages_matter(),
                               .skips_together = learner_->options().shards.zero_stage == 3});
@@ -192,8 +194,9 @@ void GrpoTrainer::plan() {
         "loss");
 }
 
-// `sequences`: how many completions the built-in engine generates at a time.
-std::unique_ptr<Generator> GrpoTrainer::make_generator(std::int64_t sequences) {
+// `roles` has the size of the built-in engine.
+std::unique_ptr<Generator> GrpoTrainer::make_generator(
+    const std::vector<train::RoleMemory>& roles) {
   auto settings = generation_settings(config_);
   settings.stop_tokens = source_->config.eos_token_ids;
   settings.allowed = recommendation_->allowed();
@@ -213,19 +216,22 @@ std::unique_ptr<Generator> GrpoTrainer::make_generator(std::int64_t sequences) {
   EngineGenerator::Options options{.settings = std::move(settings)};
   const auto& training = learner_->options().model;
   options.model = {device_, training.dtype, training.adapter_scale, training.fp32_logits};
-  options.sequences = sequences;
+  options.sequences = concurrent_sequences(roles);
+  options.pages = cache_pages(roles);
   return std::make_unique<EngineGenerator>(source_->config, options, learner_->shards());
 }
 
-void GrpoTrainer::make_collector(RecipeRewards rewards, std::int64_t sequences) {
+void GrpoTrainer::make_collector(RecipeRewards rewards,
+                                 const std::vector<train::RoleMemory>& roles) {
   const GrpoValues values(config_);
   policy_.emplace(Policy{*source_, *learner_, *comm_, device_,
                          values.number("temperature").value_or(1), sizes_.per_device});
   update_.emplace(*policy_, sizes_.per_device * generation_settings(config_).max_tokens);
-  auto generator = make_generator(sequences);
+  auto generator = make_generator(roles);
   frozen_models_.emplace(
       config_, *policy_, roles_,
-      FrozenModels::Sources{control_.has_reference(), adapter_, std::move(rewards.models)});
+      FrozenModels::Sources{control_.has_reference(), adapter_, std::move(rewards.models)},
+      seconds_);
   if (control_.has_reference())
     saver_->add_state_part(
         [this](const std::string& folder) { return frozen_models_->write(folder); });
@@ -238,8 +244,8 @@ void GrpoTrainer::make_collector(RecipeRewards rewards, std::int64_t sequences) 
                      logs ? values.whole("num_completions_to_print").value_or(4) : 0,
                      rewards.names);
   collector_.emplace(
-      *policy_, *recommendation_, *frozen_models_, std::move(generator), std::move(rewards),
-      std::move(log),
+      *policy_, *recommendation_, *frozen_models_, seconds_, std::move(generator),
+      std::move(rewards), std::move(log),
       RolloutCollector::Options{
           grpo::advantage_options(config_),
           !sizes_.on_policy() || control_.settings().correct_sampler,

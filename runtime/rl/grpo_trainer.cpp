@@ -25,19 +25,25 @@ std::uint64_t mix_seed(std::initializer_list<std::uint64_t> parts) {
   return rendezvous::mix_seed(0x243f6a8885a308d3ULL, parts);
 }
 
-// The arithmetic of this rank's part of an update: prompts and completions in the loss. The ranks
-// have about equal parts.
+// The arithmetic of this rank's part of an update: completions in the loss, and their prompts,
+// which neighbours in a micro-batch share. The ranks have about equal parts.
 double own_flops(const std::vector<MicroBatch>& micro_batches, const std::vector<Prompt>& prompts,
                  const model::TrainingFlops& flops) {
-  double sum = 0;
-  for (const auto& micro_batch : micro_batches)
-    for (const auto& entry : micro_batch.entries) {
-      if (micro_batch.skipped || !entry.in_loss) continue;
-      const auto length = static_cast<double>(entry.completion->tokens.size() +
-                                              prompts[entry.completion->prompt].tokens.size());
-      sum += flops.of(length, data::attention_pairs(length));
+  double tokens = 0, pairs = 0;
+  for (const auto& micro_batch : micro_batches) {
+    if (micro_batch.skipped) continue;
+    const ScoredCompletion* previous = nullptr;
+    for (const auto& [completion, in_loss] : micro_batch.entries) {
+      if (!in_loss) continue;
+      const auto prompt = static_cast<double>(prompts[completion->prompt].tokens.size());
+      const auto length = prompt + static_cast<double>(completion->tokens.size());
+      const bool shared = previous != nullptr && previous->prompt == completion->prompt;
+      tokens += length - (shared ? prompt : 0);
+      pairs += data::attention_pairs(length) - (shared ? data::attention_pairs(prompt) : 0);
+      previous = completion;
     }
-  return sum;
+  }
+  return flops.of(tokens, pairs);
 }
 
 }  // namespace
@@ -57,6 +63,7 @@ bool GrpoTrainer::train_step() {
   if (deal.skipped) meter_.add({{"skipped_micro_batches", static_cast<double>(*deal.skipped)}});
   update(deal);
   meter_.add({{"step_time", seconds_since(begin)}});
+  meter_.add(seconds_.take());
   progress_.epoch = plan_->epochs_after(progress_.step++);
   forget_used_generations();
   if (const auto every = config_.consistency_check_steps; every > 0 && progress_.step % every == 0)
@@ -121,7 +128,7 @@ bool GrpoTrainer::collect(const grpo::GrpoStep& step) {
 }
 
 void GrpoTrainer::update(const Deal& deal) {
-  const auto begin = Clock::now();
+  const StepSeconds::Scope scope(seconds_, StepSeconds::Phase::update);
   const auto loss = control_.settings();
   const double rate = rates_->at(progress_.step);
   const auto dropout_seed = [this](std::size_t number) {
@@ -160,7 +167,6 @@ void GrpoTrainer::update(const Deal& deal) {
        .loss_scale = outcome.loss_scale ? outcome.loss_scale->next : 0,
        .rank_memory = outcome.rank_memory});
   if (outcome.skipped) report_skipped(outcome, metrics);
-  metrics["update_time"] = seconds_since(begin);
   meter_.add(metrics);
 }
 
@@ -206,6 +212,7 @@ void GrpoTrainer::evaluate_now() {
                            .decoding = {.beams = tests > 0 || recommendation_->trains_on_beams(),
                                         .with_temperature = tests == 0},
                            .stop_requested = [this] { return take_requests().stop; }});
+  seconds_.take();  // those of an evaluation belong to no step
   if (!evaluation) {
     stop_requested_ = true;
     return;

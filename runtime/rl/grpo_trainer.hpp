@@ -24,6 +24,7 @@
 #include "runtime/rl/rollout_collector.hpp"
 #include "runtime/rl/run_prompts.hpp"
 #include "runtime/rl/server.hpp"
+#include "runtime/rl/step_seconds.hpp"
 #include "runtime/train/session.hpp"
 
 namespace mgpu::rl {
@@ -49,11 +50,12 @@ class GrpoTrainer : public train::Session {
   void assign_roles();
   train::RoleRequest role_request(const std::vector<RewardModelSource>& reward_models) const;
   void reserve_memory(const std::vector<RewardModelSource>& reward_models);
-  std::int64_t account_for_roles(const std::vector<RewardModelSource>& reward_models);
+  std::vector<train::RoleMemory> account_for_roles(
+      const std::vector<RewardModelSource>& reward_models);
   void open_server();
   void plan();
-  std::unique_ptr<Generator> make_generator(std::int64_t sequences);
-  void make_collector(RecipeRewards rewards, std::int64_t sequences);
+  std::unique_ptr<Generator> make_generator(const std::vector<train::RoleMemory>& roles);
+  void make_collector(RecipeRewards rewards, const std::vector<train::RoleMemory>& roles);
   train::Fingerprint fingerprint() const;
   void restore(const std::string& checkpoint);
   void write_generations(const std::string& folder) const;
@@ -77,6 +79,7 @@ class GrpoTrainer : public train::Session {
   grpo::LossControl control_;
   std::unique_ptr<Server> server_;  // the external server that generates; null: the built-in engine
   std::optional<Policy> policy_;
+  StepSeconds seconds_;  // of the present step
   std::optional<FrozenModels> frozen_models_;
   std::optional<RolloutCollector> collector_;
   std::optional<Dealer> dealer_;

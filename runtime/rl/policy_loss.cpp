@@ -27,17 +27,51 @@ Tensor concatenate(std::span<const BatchEntry> entries, std::vector<float> Score
   return to_tensor(all, at::kFloat, device);
 }
 
+// Whether an entry completes the prompt of the one before it.
+bool continues_prompt(std::span<const BatchEntry> entries, std::size_t i) {
+  return i > 0 && entries[i].completion->prompt == entries[i - 1].completion->prompt;
+}
+
+// Whether to compute each prompt once. That needs beginnings that are not empty, and it is worth
+// its second attention only if it saves more than a few of the tokens.
+bool shares_prompts(std::span<const BatchEntry> entries, const std::vector<Prompt>& prompts) {
+  constexpr std::size_t kLeastSaved = 16;  // one of so many tokens
+  std::size_t all = 0, saved = 0;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const auto prompt = prompts[entries[i].completion->prompt].tokens.size();
+    if (prompt < 2) return false;
+    all += prompt + entries[i].completion->tokens.size();
+    if (continues_prompt(entries, i)) saved += prompt - 1;
+  }
+  return saved > 0 && saved * kLeastSaved >= all;
+}
+
 }  // namespace
 
 data::Batch batch_of(std::span<const BatchEntry> entries, const std::vector<Prompt>& prompts) {
+  const bool shares = shares_prompts(entries, prompts);
+  const auto prompt_of = [&](std::size_t i) {
+    return std::span<const std::int32_t>(prompts[entries[i].completion->prompt].tokens);
+  };
+  // The first token of a completion is predicted from the last one of its prompt, which therefore
+  // belongs to each branch.
   data::BatchBuilder batch;
-  for (const auto& entry : entries) {
-    const std::span<const std::int32_t> prompt = prompts[entry.completion->prompt].tokens;
-    const std::span<const std::int32_t> tokens = entry.completion->tokens;
+  for (std::size_t i = 0; shares && i < entries.size(); ++i)
+    if (!continues_prompt(entries, i)) batch.add({prompt_of(i).first(prompt_of(i).size() - 1)});
+  std::size_t begun = 0;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::span<const std::int32_t> tokens = entries[i].completion->tokens;
     // Nothing is predicted from the last token, so it is not part of the input.
-    batch.add({prompt, tokens.first(tokens.empty() ? 0 : tokens.size() - 1)});
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      batch.set_target(prompt.size() - 1 + i, tokens[i]);
+    const auto input = tokens.first(tokens.empty() ? 0 : tokens.size() - 1);
+    const auto own = shares ? prompt_of(i).last(1) : prompt_of(i);
+    if (shares) {
+      begun += continues_prompt(entries, i) ? 0 : 1;
+      batch.add_branch(begun - 1, {own, input});
+    } else {
+      batch.add({own, input});
+    }
+    for (std::size_t at = 0; at < tokens.size(); ++at)
+      batch.set_target(own.size() - 1 + at, tokens[at]);
   }
   return batch.take();
 }

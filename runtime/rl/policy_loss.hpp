@@ -15,7 +15,8 @@
 
 namespace mgpu::rl {
 
-// Prompts and completions concatenated; the completions' tokens are the target tokens.
+// Prompts and completions concatenated; the completions' tokens are the target tokens, in the order
+// of the entries. Neighbouring completions of one prompt share its tokens but the last.
 data::Batch batch_of(std::span<const BatchEntry> entries, const std::vector<Prompt>& prompts);
 
 // The loss of one micro-batch of completions.

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "runtime/data/conversation.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/data/source_file.hpp"
+#include "runtime/train/row_sources.hpp"
 
 namespace mgpu::rl {
 namespace {
@@ -121,42 +124,75 @@ class Reader {
   const data::Encoder& encoder_;
 };
 
+// Keeps the prompts of the last dataset, whose last file is `last`, that its slice selects.
+void keep_range(const std::vector<train::DataSource>& sources, const data::RowRange& range,
+                std::size_t last, PromptSet& prompts) {
+  std::size_t file = last;
+  while (file > 0 && sources[file - 1].dataset == sources[last].dataset) --file;
+  const std::uint64_t start = prompts.ranges[file].first;
+  std::pair<std::uint64_t, std::uint64_t> kept;
+  try {
+    kept = range.of(prompts.all.size() - start);
+  } catch (const std::runtime_error& e) {
+    throw std::runtime_error(fmt::format("{}: {}", sources[last].path, e.what()));
+  }
+  const auto from = start + kept.first, to = start + kept.second;
+  prompts.notes.push_back(
+      fmt::format("{}: {} prompts are left by the slice of the split or "
+                  "max_samples",
+                  sources[last].path, kept.second - kept.first));
+  for (; file <= last; ++file) {
+    auto& rows = prompts.ranges[file];
+    const std::uint64_t end = rows.first + rows.count;
+    const auto first = std::clamp<std::uint64_t>(rows.first, from, to);
+    rows.count = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(end, from, to) - first);
+    rows.first = static_cast<std::uint32_t>(first - kept.first);
+  }
+  const auto at = [&](std::uint64_t i) {
+    return prompts.all.begin() + static_cast<std::ptrdiff_t>(i);
+  };
+  prompts.all.erase(at(to), prompts.all.end());
+  prompts.all.erase(at(start), at(from));
+  if (from == to) throw std::runtime_error(sources[last].path + " contains no prompts");
+}
+
 }  // namespace
 
 PromptSet read_prompts(const std::vector<train::DataSource>& sources, const PromptOptions& options,
                        const data::Encoder& encoder) {
   const Reader reader(options, encoder);
   PromptSet prompts;
-  for (const auto& source : sources) {
-    data::refuse_other_formats(source.path);
-    const data::SourceFile file(source.path, 0);
-    data::SourceRange range{.first = static_cast<std::uint32_t>(prompts.all.size()),
-                            .weight = source.weight,
-                            .index = prompts.ranges.size()};
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto& source = sources[i];
+    const auto range = train::row_range(source);
+    const data::SourceFile file(source.path, 0,
+                                {source.file_type, options.skip_bad_rows ? 0 : range.row_limit()});
+    const auto mapping = train::row_options({}, source, 0).mapping;
+    data::SourceRange rows{.first = static_cast<std::uint32_t>(prompts.all.size()),
+                           .weight = source.weight,
+                           .index = prompts.ranges.size()};
     std::uint64_t skipped = 0;
-    for (std::size_t piece = 0; piece < file.pieces(); ++piece) {
-      auto rest = file.piece(piece);
-      for (auto number = file.first_line(piece); !rest.empty(); ++number) {
-        const auto line = data::take_line(rest);
-        if (data::blank(line)) continue;
-        const auto where = fmt::format("{}:{}", source.path, number);
-        try {
-          prompts.all.push_back(reader.read(data::parse_row(line)));
-          prompts.all.back().where = where;
-        } catch (const std::runtime_error& e) {
-          const auto text = fmt::format("{}: {}", where, e.what());
-          if (!options.skip_bad_rows) throw std::runtime_error(text);
-          if (++skipped == 1) prompts.notes.push_back("skipped " + text);
-        }
+    file.for_each_row([&](std::uint64_t number, const data::Rows& row) {
+      const auto where = fmt::format("{}:{}", source.path, number);
+      try {
+        prompts.all.push_back(reader.read(data::mapped_row(mapping, row.parse())));
+        prompts.all.back().where = where;
+      } catch (const std::runtime_error& e) {
+        const auto text = fmt::format("{}: {}", where, e.what());
+        if (!options.skip_bad_rows) throw std::runtime_error(text);
+        if (++skipped == 1) prompts.notes.push_back("skipped " + text);
       }
-    }
-    range.count = static_cast<std::uint32_t>(prompts.all.size()) - range.first;
-    if (range.count == 0) throw std::runtime_error(source.path + " contains no prompts");
+      return true;
+    });
+    rows.count = static_cast<std::uint32_t>(prompts.all.size()) - rows.first;
+    if (rows.count == 0) throw std::runtime_error(source.path + " contains no prompts");
     prompts.notes.push_back(
-        fmt::format("{}: {} prompts{}", source.path, range.count,
+        fmt::format("{}: {} prompts{}", source.path, rows.count,
                     skipped > 0 ? fmt::format(", {} bad rows skipped", skipped) : ""));
-    prompts.ranges.push_back(range);
+    prompts.ranges.push_back(rows);
     prompts.digests.push_back(file.digest());
+    const bool is_last = i + 1 == sources.size() || sources[i + 1].dataset != source.dataset;
+    if (is_last && !range.is_all()) keep_range(sources, range, i, prompts);
   }
   return prompts;
 }

@@ -44,7 +44,7 @@ struct PromptSet {
   std::vector<std::string> digests;       // of the files' contents, one per file
 };
 
-// Reads JSONL files. Throws std::runtime_error with the file, the line and the reason.
+// Reads files. Throws std::runtime_error with the file, the line and the reason.
 PromptSet read_prompts(const std::vector<train::DataSource>& sources, const PromptOptions& options,
                        const data::Encoder& encoder);
 

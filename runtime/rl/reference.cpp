@@ -1,4 +1,5 @@
 #include "runtime/rl/reference.hpp"
+#include "runtime/train/packed_weights.hpp"
 
 #include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
@@ -7,7 +8,6 @@
 #include <stdexcept>
 #include <vector>
 
-#include "runtime/train/four_bit.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::rl {
@@ -51,8 +51,7 @@ Reference::Reference(const train::TrainConfig& config, const train::ModelSource&
   train::AdapterShape shape;
   if (adapter) shape = train::shape_of(*adapter, source.config);
   own_ = placement_.make_shards(
-      source.config,
-      model::lay_out(source.config, shape.layers, train::four_bit_of(config, source)),
+      source.config, model::lay_out(source.config, shape.layers, train::packing_of(config, source)),
       options.dtype);
   if (source.weights) {
     train::load_weights(*own_, *source.weights, source.config, source.vocab_on_disk);

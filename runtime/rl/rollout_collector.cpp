@@ -19,12 +19,13 @@
 namespace mgpu::rl {
 
 RolloutCollector::RolloutCollector(const Policy& policy, const Recommendation& recommendation,
-                                   FrozenModels& models, std::unique_ptr<Generator> generator,
-                                   RecipeRewards rewards, CompletionsLog log,
-                                   const Options& options)
+                                   FrozenModels& models, StepSeconds& seconds,
+                                   std::unique_ptr<Generator> generator, RecipeRewards rewards,
+                                   CompletionsLog log, const Options& options)
     : policy_(policy),
       recommendation_(recommendation),
       models_(models),
+      seconds_(seconds),
       generator_(std::move(generator)),
       rewards_(std::move(rewards)),
       log_(std::move(log)),
@@ -76,13 +77,17 @@ std::optional<Generation> RolloutCollector::collect(const GenerationRequest& req
   for (const auto index : request.selected)
     lengths.push_back(static_cast<std::int64_t>(request.prompts[index].tokens.size()));
   const auto spread = grpo::spread_prompts(lengths, comm.world());
-  generator_->sync_weights(request.step);
+  {
+    const StepSeconds::Scope scope(seconds_, StepSeconds::Phase::weights);
+    generator_->sync_weights(request.step);
+  }
   std::optional<std::vector<ScoredCompletion>> own;
   {
     // Ranks run different numbers of forward passes, so weights are gathered beforehand: no rank
     // may have to wait for another's shard.
     std::optional<rollout::GatheredWeights> gathered;
     const auto gather = [&] {
+      const StepSeconds::Scope scope(seconds_, StepSeconds::Phase::weights);
       if (!gathered) gathered.emplace(policy_.source.config, policy_.learner.shards());
     };
     if (generator_->computes_here()) gather();
@@ -127,6 +132,7 @@ bool RolloutCollector::on_all_ranks(bool here) const {
 // the selected ones of all ranks. Nothing if this rank was asked to stop.
 std::optional<std::vector<ScoredCompletion>> RolloutCollector::generate(
     const GenerationRequest& request, const std::vector<std::int64_t>& numbers) {
+  const StepSeconds::Scope scope(seconds_, StepSeconds::Phase::rollout);
   const auto prompt_of = [&](std::size_t q) {
     return request.selected[static_cast<std::size_t>(numbers[q])];
   };
@@ -170,6 +176,7 @@ bool RolloutCollector::score(std::vector<ScoredCompletion>& completions,
                              const GenerationRequest& request, rewards::Deadline deadline) {
   if (completions.empty()) return true;
   const profiling::Range range("reward");
+  const StepSeconds::Scope scope(seconds_, StepSeconds::Phase::reward);
   const ScoredViews views(completions, request, 0);
   for (const auto& reward : rewards_.functions) {
     reward->set_deadline(deadline);
@@ -186,6 +193,7 @@ bool RolloutCollector::score(std::vector<ScoredCompletion>& completions,
 
 void RolloutCollector::add_old_log_probs(std::vector<ScoredCompletion>& completions,
                                          const std::vector<Prompt>& prompts) {
+  const StepSeconds::Scope scope(seconds_, StepSeconds::Phase::look_back);
   set_log_probs(
       completions, prompts,
       {.list = &ScoredCompletion::old_log_probs,

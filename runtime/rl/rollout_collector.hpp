@@ -17,6 +17,7 @@
 #include "runtime/rl/prompts.hpp"
 #include "runtime/rl/recipe_rewards.hpp"
 #include "runtime/rl/recommendation.hpp"
+#include "runtime/rl/step_seconds.hpp"
 
 namespace mgpu::rl {
 
@@ -46,10 +47,10 @@ class RolloutCollector {
     std::chrono::milliseconds collective_limit{};
   };
 
-  // `policy`, `recommendation` and `models` must outlive the collector.
+  // `policy`, `recommendation`, `models` and `seconds` must outlive the collector.
   RolloutCollector(const Policy& policy, const Recommendation& recommendation, FrozenModels& models,
-                   std::unique_ptr<Generator> generator, RecipeRewards rewards, CompletionsLog log,
-                   const Options& options);
+                   StepSeconds& seconds, std::unique_ptr<Generator> generator,
+                   RecipeRewards rewards, CompletionsLog log, const Options& options);
 
   // The completions in the order of the request, with rewards and advantages, and their metrics.
   // Nothing, on all ranks, if one of them was asked to stop before it had generated and scored its
@@ -76,6 +77,7 @@ class RolloutCollector {
   const Policy& policy_;
   const Recommendation& recommendation_;
   FrozenModels& models_;
+  StepSeconds& seconds_;
   std::unique_ptr<Generator> generator_;
   RecipeRewards rewards_;  // without the models
   CompletionsLog log_;

@@ -10,6 +10,7 @@
 #include "runtime/config/resolve.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/rl/recipe.hpp"
+#include "runtime/train/row_sources.hpp"
 
 namespace mgpu::rl {
 namespace {
@@ -43,6 +44,8 @@ RunPrompts::RunPrompts(const train::TrainConfig& config, const train::ModelSourc
       config.model_name_or_path.find("sft") != std::string::npos)
     left_out_ = kLeftOut;
   encoder_digest_ = encoder.fingerprint();
+  mixture_ = train::mixture_of(config);
+  mixed_datasets_ = train::mixed_datasets(config.dataset_name);
   training_ = read_prompts(config.dataset_name, options, encoder);
   if (!config.eval_dataset.empty())
     eval_dataset_ = read_prompts(config.eval_dataset, options, encoder);
@@ -74,6 +77,7 @@ std::vector<data::Selection> RunPrompts::split(double val_set_size, std::uint64_
     evaluated_.resize(eval_dataset_.all.size());
     std::iota(evaluated_.begin(), evaluated_.end(), 0U);
   }
+  data::interleave(split.train, mixed_datasets_, mixture_);
   if (left_out_ > 0) data::leave_out(split.train, left_out_, seed);
   return std::move(split.train);
 }

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "runtime/config/config.hpp"
+#include "runtime/data/mixture.hpp"
 #include "runtime/data/order.hpp"
 #include "runtime/rl/prompts.hpp"
 #include "runtime/train/model_source.hpp"
@@ -40,6 +42,8 @@ class RunPrompts {
   PromptSet training_, eval_dataset_;
   std::string encoder_digest_;
   double left_out_ = 0;
+  data::Mixture mixture_;
+  std::vector<std::size_t> mixed_datasets_;  // of each file
   std::vector<std::uint32_t> evaluated_;
 };
 

@@ -90,6 +90,10 @@ void Server::check_weights(const Requirements& required) const {
     throw std::runtime_error(
         "vllm_mode: server: vLLM does not support adapters with lora_modules_to_save; remove "
         "lora_modules_to_save, or set vllm_mode: colocate");
+  if (sends_adapter() && config_.use_dora)
+    throw std::runtime_error(
+        "vllm_mode: server: vLLM does not support DoRA; remove use_dora, or set vllm_mode: "
+        "colocate");
   if (!sends_adapter() && !device_.is_cuda())
     throw std::runtime_error(
         "vllm_mode: server: full weights are sent to a server over NCCL, which needs GPUs, but "

@@ -36,6 +36,8 @@ Engine::Counts& Engine::Counts::operator+=(const Counts& other) {
   tokens += other.tokens;
   prompts += other.prompts;
   prompt_tokens += other.prompt_tokens;
+  rows += other.rows;
+  computed_again += other.computed_again;
   decode_seconds += other.decode_seconds;
   prefill_seconds += other.prefill_seconds;
   return *this;
@@ -49,16 +51,19 @@ std::vector<std::vector<Completion>> Engine::generate(const std::vector<Request>
   counts_ = {};
   if (settings.beams.count > 0)
     return BeamSearch({options_, model_, pool_, counts_}, requests, settings).run(finished);
+  check_cache(requests, settings);
   Work work{.requests = requests,
             .settings = settings,
             .finished = finished,
             // Which tokens are allowed next is decided on the host.
             .burst = settings.allowed == nullptr ? options_.burst : 1,
+            .lengths = LengthEstimate(settings.max_tokens),
             .recordings = ops::Recording::Store(options_.model.device)};
   work.completions.resize(requests.size());
   for (std::size_t p = 0; p < requests.size(); ++p) {
     work.completions[p].resize(requests[p].seeds.size());
     work.unfinished.push_back(requests[p].seeds.size());
+    work.unstarted.push_back(requests[p].seeds.size());
     for (std::size_t i = 0; i < requests[p].seeds.size(); ++i) work.waiting.emplace_back(p, i);
   }
   while (true) {
@@ -70,7 +75,7 @@ std::vector<std::vector<Completion>> Engine::generate(const std::vector<Request>
     admit(work);
     const auto middle = std::chrono::steady_clock::now();
     counts_.prefill_seconds += std::chrono::duration<double>(middle - start).count();
-    if (work.running.empty() && work.waiting.empty()) break;
+    if (work.running.empty()) break;
     run_burst(work);
     counts_.decode_seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - middle).count();
@@ -94,50 +99,42 @@ void Engine::check_requests(const std::vector<Request>& requests,
   }
 }
 
-// Pages of a completion, without those that it shares with others.
-std::int64_t Engine::pages_for(std::size_t prompt_tokens,
-                               const GenerationSettings& settings) const {
-  const auto size = static_cast<std::int64_t>(prompt_tokens);
-  return pages_in(size + settings.max_tokens + options_.burst) - size / ops::kPageTokens;
-}
-
-bool Engine::has_free_pages(const Work& work, std::size_t prompt, bool read) const {
-  const auto size = work.requests[prompt].tokens.size();
-  const auto needed =
-      pages_for(size, work.settings) + (read ? 0 : pages_in(static_cast<std::int64_t>(size)));
-  return static_cast<std::int64_t>(pool_.free()) >= needed;
-}
-
 // Fills the free slots. A completion that ends with its first token frees its slot at once.
 void Engine::admit(Work& work) {
   const auto max_count = static_cast<std::size_t>(options_.sequences);
-  while (!work.waiting.empty() && work.running.size() < max_count) {
+  while (!work.aside.empty() && work.running.size() < max_count) {
+    const auto aside = work.aside.size();
+    run_again(work);
+    if (work.aside.size() == aside) break;
+  }
+  while (work.aside.empty() && !work.waiting.empty() && work.running.size() < max_count) {
     const auto first = work.running.size();
     // As many prompts as fit are prefilled together; the rest waits for the next iteration.
     std::vector<std::size_t> to_read;
     std::int64_t tokens = 0;
+    auto spare = spare_pages(work);
     while (!work.waiting.empty() && work.running.size() < max_count) {
       const auto [prompt, index] = work.waiting.front();
-      const bool read = work.groups.contains(prompt);
-      if (!has_free_pages(work, prompt, read)) break;
-      if (!read) {
+      // One can always run.
+      const bool alone = work.running.empty();
+      if (alone && expected_pages(work, prompt) > free_pages()) forget_prompts(work);
+      const auto needed = expected_pages(work, prompt);
+      if (!alone && needed > spare) break;
+      if (!work.groups.contains(prompt)) {
         tokens += static_cast<std::int64_t>(work.requests[prompt].tokens.size());
         if (!to_read.empty() && tokens > options_.prompt_tokens) break;
-        Group group{.unstarted = work.requests[prompt].seeds.size()};
+        Group group;
         for (auto n = pages_in(static_cast<std::int64_t>(work.requests[prompt].tokens.size()));
              n > 0; --n)
           group.pages.push_back(pool_.allocate());
         work.groups.emplace(prompt, std::move(group));
         to_read.push_back(prompt);
       }
+      spare -= needed;
       work.waiting.pop_front();
       start_sequence(work, prompt, index);
     }
-    if (work.running.size() == first) {
-      if (work.running.empty())
-        throw std::runtime_error("the KV cache is too small for one sequence of that length");
-      return;
-    }
+    if (work.running.size() == first) return;
     prefill_groups(work, to_read);
     sample_first_tokens(work, first);
   }
@@ -158,13 +155,14 @@ void Engine::prefill_groups(Work& work, const std::vector<std::size_t>& prompts)
     counts_.prompt_tokens += static_cast<std::int64_t>(prefill.tokens.size());
 }
 
-// Assigns a slot and pages to a completion. If the last page of the prompt is not full,
-// sample_first_tokens() copies it.
+// Assigns a slot and the pages of its first burst to a completion. If the last page of the prompt
+// is not full, sample_first_tokens() copies it.
 void Engine::start_sequence(Work& work, std::size_t prompt, std::size_t index) {
   const auto& tokens = work.requests[prompt].tokens;
   const auto& group = work.groups.at(prompt);
   Sequence sequence{.prompt = prompt,
                     .index = index,
+                    .number = work.started++,
                     .position = static_cast<std::int32_t>(tokens.size()),
                     .seed = work.requests[prompt].seeds[index]};
   const auto whole = tokens.size() / ops::kPageTokens;
@@ -172,7 +170,7 @@ void Engine::start_sequence(Work& work, std::size_t prompt, std::size_t index) {
     pool_.share(group.pages[i]);
     sequence.pages.push_back(group.pages[i]);
   }
-  for (auto n = pages_for(tokens.size(), work.settings); n > 0; --n)
+  for (auto n = pages_with(work, prompt, 0); n > static_cast<std::int64_t>(whole); --n)
     sequence.pages.push_back(pool_.allocate());
   if (work.settings.repetition_penalty != 1) sequence.prompt_tokens = tokens;
   work.running.push_back(std::move(sequence));
@@ -190,6 +188,7 @@ bool Engine::append_token(Work& work, Sequence& sequence, std::int32_t token,
   auto& made = sequence.completion;
   made.tokens.push_back(token);
   made.log_probs.push_back(log_prob);
+  work.lengths.add_token();
   if (work.settings.allowed != nullptr)
     sequence.node = work.settings.allowed->after(sequence.node, token);
   const auto reason = stop_reason(made.tokens, work.settings);
@@ -200,6 +199,7 @@ bool Engine::append_token(Work& work, Sequence& sequence, std::int32_t token,
 // Takes the finished completion; the sequence in the last slot moves into its slot.
 void Engine::finish_sequence(Work& work, std::size_t slot) {
   auto& sequence = work.running[slot];
+  work.lengths.add_end();
   counts_.tokens += static_cast<std::int64_t>(sequence.completion.tokens.size());
   for (const auto page : sequence.pages) pool_.release(page);
   const auto request = sequence.prompt;

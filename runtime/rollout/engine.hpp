@@ -27,13 +27,17 @@ struct EngineOptions {
   ModelOptions model;
   std::int64_t sequences = 64;  // generated at a time
   std::int64_t longest = 0;     // maximum tokens of prompt and completion
-  std::int64_t pages = 0;       // of the KV cache; 0: enough for `sequences` of length `longest`
+  // Of the KV cache; 0: enough for `sequences` of length `longest`. With fewer, sequences get pages
+  // as they grow.
+  std::int64_t pages = 0;
   std::int64_t prompt_tokens = 8192;  // per prefill pass
   std::int64_t burst = 1;             // decoding steps between synchronisations with the host
 };
 
 // Generates completions with continuous batching: when one ends, the next takes its place. A prompt
-// is prefilled once, and its completions share its full pages.
+// is prefilled once, and its completions share its full pages. As many completions run as are
+// expected to fit into the KV cache. If they become longer, those that started last are set aside;
+// later their tokens are computed again, and they go on.
 class Engine {
  public:
   Engine(const model::ModelConfig& config, const EngineOptions& options,
@@ -49,9 +53,11 @@ class Engine {
                                                 const RequestFinished& finished = {});
 
   // Counters of the last call: decoding steps and completion tokens, prefilled prompts and their
-  // tokens.
+  // tokens; sequences in a decoding step, summed over the steps; tokens of prompts and completions
+  // that were computed once more because there were not enough pages.
   struct Counts {
     std::int64_t steps = 0, tokens = 0, prompts = 0, prompt_tokens = 0;
+    std::int64_t rows = 0, computed_again = 0;
     double decode_seconds = 0,
            prefill_seconds = 0;  // prefill includes the first token of each completion
 
@@ -67,7 +73,15 @@ class Engine {
 
   void admit(Work& work);
   void prefill_groups(Work& work, const std::vector<std::size_t>& prompts);
-  bool has_free_pages(const Work& work, std::size_t prompt, bool read) const;
+  void check_cache(const std::vector<Request>& requests, const GenerationSettings& settings) const;
+  std::int64_t free_pages() const;
+  std::int64_t pages_with(const Work& work, std::size_t prompt, std::int64_t tokens) const;
+  std::int64_t spare_pages(const Work& work) const;
+  std::int64_t expected_pages(const Work& work, std::size_t prompt) const;
+  void forget_prompts(Work& work);
+  void provide_pages(Work& work);
+  void set_last_aside(Work& work);
+  void run_again(Work& work);
   void start_sequence(Work& work, std::size_t prompt, std::size_t index);
   void sample_first_tokens(Work& work, std::size_t first);
   Bucket& bucket(Work& work);
@@ -82,7 +96,6 @@ class Engine {
   struct Masks;  // of a step's tokens
   void draw(const Work& work, const Tensor& logits, const Masks& masks,
             const ops::Draw& draw) const;
-  std::int64_t pages_for(std::size_t prompt_tokens, const GenerationSettings& settings) const;
 
   const model::ModelConfig& config_;
   EngineOptions options_;

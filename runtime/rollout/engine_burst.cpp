@@ -30,7 +30,7 @@ void Engine::sample_first_tokens(Work& work, std::size_t first) {
       from.push_back(group.pages.back());
       to.push_back(sequence.pages[tokens.size() / ops::kPageTokens]);
     }
-    --group.unstarted;
+    --work.unstarted[sequence.prompt];
   }
   model_.copy_pages(from, to);
   const auto count = static_cast<std::int64_t>(rows.size());
@@ -48,7 +48,7 @@ void Engine::sample_first_tokens(Work& work, std::size_t first) {
   mark_forbidden(work, first, masks.forbidden);
   draw(work, at::stack(rows), masks, first_draw);
   std::erase_if(work.groups, [&](const auto& item) {
-    if (item.second.unstarted > 0) return false;
+    if (work.unstarted[item.first] > 0) return false;
     for (const auto page : item.second.pages) pool_.release(page);
     return true;
   });
@@ -134,6 +134,7 @@ Engine::Bucket& Engine::bucket(Work& work) {
 
 void Engine::run_burst(Work& work) {
   const profiling::Range range("decode");
+  provide_pages(work);
   auto& [rows, step] = bucket(work);
   std::vector<Rows::Row> now;
   for (const auto& sequence : work.running)
@@ -147,6 +148,7 @@ void Engine::run_burst(Work& work) {
   mark_forbidden(work, 0, rows.forbidden());
   for (std::int64_t n = 0; n < work.burst; ++n) step.run();
   counts_.steps += work.burst;
+  counts_.rows += work.burst * static_cast<std::int64_t>(now.size());
   const auto results = rows.results();
   for (auto slot = now.size(); slot-- > 0;) {
     auto& sequence = work.running[slot];

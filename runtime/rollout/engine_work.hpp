@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/rollout/engine.hpp"
+#include "runtime/rollout/length_estimate.hpp"
 #include "runtime/rollout/rows.hpp"
 
 // The state of one call of Engine::generate. Private to the engine's sources.
@@ -16,11 +17,11 @@ namespace mgpu::rollout {
 struct Engine::Group {
   std::vector<std::int32_t> pages;  // of the prompt
   Tensor logits;                    // [vocab], at its last token
-  std::size_t unstarted = 0;        // completions that have not started
 };
 
 struct Engine::Sequence {
   std::size_t prompt = 0, index = 0;
+  std::uint64_t number = 0;  // in the order of their starts
   std::vector<std::int32_t> pages;
   std::vector<std::int32_t> prompt_tokens;  // only with a repetition penalty
   std::int32_t position = 0;                // of the next input token
@@ -51,10 +52,14 @@ struct Engine::Work {
   const RequestFinished& finished;
   std::int64_t burst = 1;  // decoding steps between synchronisations with the host
   std::deque<std::pair<std::size_t, std::size_t>> waiting;  // request, index of the completion
-  std::map<std::size_t, Group> groups;
-  std::vector<Sequence> running;  // one per slot
+  std::vector<std::size_t> unstarted;                       // completions of each request
+  std::map<std::size_t, Group> groups;                      // of requests that have unstarted ones
+  std::vector<Sequence> running;                            // one per slot
+  std::deque<Sequence> aside;                               // without pages, the oldest first
+  std::uint64_t started = 0;
   std::vector<std::vector<Completion>> completions;
   std::vector<std::size_t> unfinished;  // completions of each request
+  LengthEstimate lengths;
   ops::Recording::Store recordings;
   std::map<std::int64_t, std::unique_ptr<Bucket>> buckets;  // by their number of rows
 };

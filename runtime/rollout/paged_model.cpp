@@ -59,7 +59,10 @@ PagedModel::PagedModel(const model::ModelConfig& config, const ModelOptions& opt
     : config_(config), options_(options), weights_(config, provider) {
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     auto block = unit(model::block_unit(static_cast<int>(layer))).block;
-    for (auto* linear : block.linears()) linear->all_b = model::adapters_side_by_side(*linear);
+    for (auto* linear : block.linears()) {
+      linear->all_b = model::adapters_side_by_side(*linear);
+      linear->factors = model::factors_of(*linear, options.adapter_scale);
+    }
     blocks_.push_back(std::move(block));
   }
   const std::vector<std::int64_t> shape{config.layers, pages, ops::kPageTokens, config.kv_heads,

@@ -40,7 +40,8 @@ Rows::Rows(const RowsShape& shape, at::Device device) : shape_(shape), device_(d
 
 void Rows::fill(const std::vector<Row>& rows) {
   const auto count = static_cast<std::size_t>(shape_.rows);
-  const auto width = static_cast<std::size_t>(shape_.pages);
+  std::size_t width = 1;  // only as many columns are sent as there are pages
+  for (const auto& row : rows) width = std::max(width, row.pages->size());
   std::vector<std::int32_t> tokens(count), positions(count), drawn(count), table(count * width);
   std::vector<std::int64_t> seeds(count);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -54,7 +55,9 @@ void Rows::fill(const std::vector<Row>& rows) {
   }
   input_.tokens.copy_(to_tensor(tokens, at::kCPU));
   input_.positions.copy_(to_tensor(positions, at::kCPU));
-  input_.table.copy_(to_tensor(table, at::kCPU).view({shape_.rows, shape_.pages}));
+  const auto columns = static_cast<std::int64_t>(width);
+  input_.table.zero_();
+  input_.table.narrow(1, 0, columns).copy_(to_tensor(table, at::kCPU).view({shape_.rows, columns}));
   draw_.seeds.copy_(to_tensor(seeds, at::kCPU));
   draw_.counters.copy_(to_tensor(drawn, at::kCPU));
   step_.zero_();

@@ -74,6 +74,14 @@ std::string start_line(std::int64_t step, const StartReport& report, double time
   return line_of(object);
 }
 
+std::string checkpoint_line(const CheckpointReport& report, double time) {
+  Json object = head(event::kCheckpoint, report.step, time);
+  object["in_background"] = report.in_background;
+  object["stalled_seconds"] = report.stalled_seconds;
+  object["seconds"] = report.seconds;
+  return line_of(object);
+}
+
 std::string wandb_line(std::int64_t step, double epoch, const Values& values, double time) {
   Json object = {{"_step", step}, {"_timestamp", time}, {"train/global_step", step}};
   object["train/epoch"] = epoch;

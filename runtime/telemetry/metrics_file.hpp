@@ -13,6 +13,7 @@ namespace event {
 inline constexpr const char* kTrain = "train";
 inline constexpr const char* kEval = "eval";
 inline constexpr const char* kNote = "note";
+inline constexpr const char* kCheckpoint = "checkpoint";
 inline constexpr const char* kResume = "resume";
 inline constexpr const char* kStart = "start";
 inline constexpr const char* kSummary = "summary";
@@ -26,6 +27,7 @@ std::string values_line(const char* event, std::int64_t step, double epoch, cons
 std::string note_line(std::int64_t step, const std::string& text, double time);
 std::string resume_line(std::int64_t step, std::int64_t dropped, double time);
 std::string start_line(std::int64_t step, const StartReport& report, double time);
+std::string checkpoint_line(const CheckpointReport& report, double time);
 
 // A line of wandb-history.jsonl: "_step", "_timestamp" and the values under wandb's names. Values
 // that are not finite are left out.

@@ -63,6 +63,14 @@ struct StartReport {
   std::vector<StartPart> parts = {};
 };
 
+// A checkpoint that is complete.
+struct CheckpointReport {
+  std::int64_t step = 0;
+  bool in_background = false;  // it was written while training continued
+  double stalled_seconds = 0;  // how long training stood still
+  double seconds = 0;          // until it was complete
+};
+
 // The summary at the end of a run. Unknown values (0, where noted) are not reported.
 struct Summary {
   std::int64_t step = 0;

@@ -134,8 +134,8 @@ Telemetry::Telemetry(Options options) : options_(std::move(options)) {
   report_errors([&] {
     if (!has(options_.report_to, "wandb")) return;
     auto& wandb = outputs_->wandb;
-    wandb.emplace(options_.output_dir, options_.run_name, options_.resume_step, outputs_->clock(),
-                  outputs_->on_error);
+    wandb.emplace(options_.output_dir, WandbRun{options_.run_name, options_.wandb_project},
+                  options_.resume_step, outputs_->clock(), outputs_->on_error);
     outputs_->screen.print(wandb->upload_hint());
   });
 }
@@ -201,6 +201,10 @@ void Telemetry::start(std::int64_t step, const StartReport& report) {
     outputs_->screen.print(start_text(report));
     outputs_->metrics.append(start_line(step, report, outputs_->clock()));
   });
+}
+
+void Telemetry::checkpoint(const CheckpointReport& report) {
+  report_errors([&] { outputs_->metrics.append(checkpoint_line(report, outputs_->clock())); });
 }
 
 void Telemetry::status(const std::string& json) {

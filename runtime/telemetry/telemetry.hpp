@@ -16,6 +16,7 @@ struct Options {
   int rank = 0;  // only rank 0 shows and writes anything; on other ranks, calls do nothing
   std::string output_dir;  // empty: the current folder
   std::string run_name;
+  std::string wandb_project;
   std::vector<std::string> report_to;  // tensorboard, wandb; none
   std::string logging_dir;             // for TensorBoard's files; empty: see event_folder
   bool plot_loss = true;
@@ -52,6 +53,8 @@ class Telemetry {
   void note(const std::string& text);
   // How long it took until the first step was done.
   void start(std::int64_t step, const StartReport& report);
+  // How long a checkpoint took; only in metrics.jsonl.
+  void checkpoint(const CheckpointReport& report);
   // Replaces training_status.json.
   void status(const std::string& json);
   // Prints the summary and writes train_results.json, all_results.json and training_loss.svg.

@@ -19,15 +19,15 @@ std::string python_string(const std::string& text) {
 
 }  // namespace
 
-WandbExport::WandbExport(const std::string& folder, const std::string& run_name,
-                         std::int64_t resume_step, double time, const ErrorCallback& on_error) {
+WandbExport::WandbExport(const std::string& folder, const WandbRun& run, std::int64_t resume_step,
+                         double time, const ErrorCallback& on_error) {
   const auto path = folder + "/wandb-history.jsonl";
   const auto program = folder + "/wandb-sync.py";
   const bool resumed = resume_step > 0 && std::filesystem::exists(program);
   if (!resumed) {
     set_aside(path);
     const auto id = fmt::format("mgpu-{:x}-{}", static_cast<std::int64_t>(time * 1000), ::getpid());
-    replace_file(program, wandb_sync_program(id, run_name), on_error);
+    replace_file(program, wandb_sync_program(id, run), on_error);
   }
   const std::int64_t keep = resumed ? lines_to_keep(path, resume_step, "_step").bytes : -1;
   history_ = OutputFile(path, on_error, keep);
@@ -41,16 +41,18 @@ void WandbExport::add(std::int64_t step, double epoch, const Values& values, dou
   history_.append(wandb_line(step, epoch, values, time));
 }
 
-std::string wandb_sync_program(const std::string& id, const std::string& run_name) {
-  const auto name = run_name.empty() ? "None" : python_string(run_name);
+std::string wandb_sync_program(const std::string& id, const WandbRun& run) {
+  const auto or_none = [](const std::string& text) {
+    return text.empty() ? "None" : python_string(text);
+  };
   return fmt::format(R"(import json, pathlib, wandb
-run = wandb.init(id={}, name={}, resume="allow")
+run = wandb.init(id={}, name={}, project={}, resume="allow")
 for line in open(pathlib.Path(__file__).parent / "wandb-history.jsonl", encoding="utf-8"):
     row = json.loads(line)
     run.log(row, step=row.pop("_step"))
 run.finish()
 )",
-                     python_string(id), name);
+                     python_string(id), or_none(run.name), or_none(run.project));
 }
 
 }  // namespace mgpu::telemetry

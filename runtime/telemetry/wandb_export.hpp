@@ -8,13 +8,18 @@
 
 namespace mgpu::telemetry {
 
+// What wandb calls a run, and its project; empty: wandb chooses.
+struct WandbRun {
+  std::string name, project;
+};
+
 // Prepares a run for wandb without using wandb: wandb-history.jsonl has a line for every log call,
 // and wandb-sync.py next to it uploads them. Never throws.
 class WandbExport {
  public:
   // With `resume_step` > 0, continues the same wandb run after that step.
-  WandbExport(const std::string& folder, const std::string& run_name, std::int64_t resume_step,
-              double time, const ErrorCallback& on_error);
+  WandbExport(const std::string& folder, const WandbRun& run, std::int64_t resume_step, double time,
+              const ErrorCallback& on_error);
 
   void add(std::int64_t step, double epoch, const Values& values, double time);
   // A message for the user that explains how to upload.
@@ -27,6 +32,6 @@ class WandbExport {
 
 // The Python program wandb-sync.py. If it is run again during training, it continues the wandb run
 // with this id.
-std::string wandb_sync_program(const std::string& id, const std::string& run_name);
+std::string wandb_sync_program(const std::string& id, const WandbRun& run);
 
 }  // namespace mgpu::telemetry

@@ -324,6 +324,18 @@ const std::string& Tokenizer::unk_token() const {
   return parts_->config.unk_token;
 }
 
+void Tokenizer::set_special_token(const std::string& role, const std::string& token) {
+  auto& current = token_of_role(parts_->config, role);
+  if (current == token) return;
+  current = token;
+  write_token_of_role(parts_->files, role, token);
+}
+
+void Tokenizer::set_chat_template(const std::string& source) {
+  parts_->config.chat_template = source;
+  parts_->files[kChatTemplateFile] = source;
+}
+
 // An empty name means that there is no such token.
 std::optional<std::int32_t> Tokenizer::bos_id() const {
   return bos_token().empty() ? std::nullopt : id_of(bos_token());

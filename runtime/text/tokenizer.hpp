@@ -68,9 +68,14 @@ class Tokenizer {
   // their id, and others get the next free ids.
   void add_tokens(const std::vector<std::string>& tokens, bool special);
 
+  // Makes a token the one of a role, such as eos_token. Requires: id_of(token) has an id.
+  void set_special_token(const std::string& role, const std::string& token);
+  void set_chat_template(const std::string& source);
+
   // Writes files(). Files that were not read are not written.
   void save(const std::filesystem::path& folder) const;
-  // The files by name, byte for byte as they were read, with added tokens appended.
+  // The files by name, byte for byte as they were read, with added tokens appended. Those that
+  // set_special_token changes are written anew.
   const std::map<std::string, std::string>& files() const;
 
  private:

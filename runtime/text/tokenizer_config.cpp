@@ -17,7 +17,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kMap = "special_tokens_map.json";
-constexpr const char* kTemplate = "chat_template.jinja";
 
 json parsed(const std::map<std::string, std::string>& files, const std::string& name) {
   const auto file = files.find(name);
@@ -83,6 +82,25 @@ std::vector<AddedToken> added_tokens_of(const json& config) {
 
 }  // namespace
 
+std::string& token_of_role(TokenizerConfig& config, const std::string& role) {
+  if (role == "bos_token") return config.bos_token;
+  if (role == "eos_token") return config.eos_token;
+  if (role == "pad_token") return config.pad_token;
+  if (role == "unk_token") return config.unk_token;
+  throw std::out_of_range(role);
+}
+
+void write_token_of_role(std::map<std::string, std::string>& files, const std::string& role,
+                         const std::string& token) {
+  const auto write = [&](const char* name) {
+    auto content = nlohmann::ordered_json::parse(files[name].empty() ? "{}" : files[name]);
+    content[role] = token;
+    files[name] = content.dump(2) + "\n";
+  };
+  write(kTokenizerConfigFile);
+  if (files.contains(kMap)) write(kMap);
+}
+
 TokenizerConfig read_tokenizer_config(const std::map<std::string, std::string>& files) {
   const json config = parsed(files, kTokenizerConfigFile);
   const json map = parsed(files, kMap);
@@ -95,7 +113,7 @@ TokenizerConfig read_tokenizer_config(const std::map<std::string, std::string>& 
                        .pad_token = token("pad_token"),
                        .unk_token = token("unk_token")};
   try {
-    const auto file = files.find(kTemplate);
+    const auto file = files.find(kChatTemplateFile);
     read.chat_template = file == files.end() ? chat_template_of(config) : file->second;
     read.added_tokens = added_tokens_of(config);
   } catch (const std::runtime_error& error) {

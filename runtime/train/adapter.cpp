@@ -20,8 +20,13 @@ namespace {
 
 using Part = checkpoint::AdapterKey::Part;
 
-constexpr std::pair<const char*, Part> kEndings[] = {{".lora_A.weight", Part::lora_a},
-                                                     {".lora_B.weight", Part::lora_b}};
+constexpr std::pair<const char*, Part> kEndings[] = {{model::kLoraA, Part::lora_a},
+                                                     {model::kLoraB, Part::lora_b},
+                                                     {model::kMagnitude, Part::magnitude}};
+
+std::string kind_of(const checkpoint::LoraConfig& lora) {
+  return fmt::format("{}{}", lora.use_rslora ? ", rsLoRA" : "", lora.use_dora ? ", DoRA" : "");
+}
 
 std::string last_part(const std::string& module) {
   return module.substr(module.rfind('.') + 1);
@@ -65,6 +70,7 @@ AdapterShape shape_of(const AdapterSource& adapter, const model::ModelConfig& mo
     shape.scale = target.scale;
     shape.layers.targets.insert(last_part(target.module));
   }
+  shape.layers.dora = adapter.lora.use_dora;
   for (const auto& saved : checkpoint::saved_parameters(adapter.lora, plan))
     shape.layers.whole.insert(last_part(saved.name.substr(0, saved.name.rfind('.'))));
   return shape;
@@ -93,10 +99,9 @@ std::vector<std::string> adopt_adapter_settings(const AdapterSource& adapter,
                                                 const model::ModelConfig& model,
                                                 TrainConfig& config) {
   const auto shape = shape_of(adapter, model);
-  std::vector<std::string> notes{
-      fmt::format("continuing from adapter {}: rank {}, alpha {}{}, on {}", adapter.folder,
-                  shape.layers.rank, adapter.lora.alpha, adapter.lora.use_rslora ? ", rsLoRA" : "",
-                  fmt::join(shape.layers.targets, ", "))};
+  std::vector<std::string> notes{fmt::format(
+      "continuing from adapter {}: rank {}, alpha {}{}, on {}", adapter.folder, shape.layers.rank,
+      adapter.lora.alpha, kind_of(adapter.lora), fmt::join(shape.layers.targets, ", "))};
   const auto take = [&notes](const char* key, auto& ours, auto theirs) {
     if (ours == theirs) return;
     notes.push_back(fmt::format("{}: using the adapter's {} instead of {}", key, theirs, ours));
@@ -104,6 +109,7 @@ std::vector<std::string> adopt_adapter_settings(const AdapterSource& adapter,
   };
   take("lora_r", config.lora_r, shape.layers.rank);
   take("use_rslora", config.use_rslora, adapter.lora.use_rslora);
+  take("use_dora", config.use_dora, adapter.lora.use_dora);
   const auto rank = static_cast<double>(shape.layers.rank);
   take("lora_alpha", config.lora_alpha, shape.scale * (config.use_rslora ? std::sqrt(rank) : rank));
   config.lora_target_modules.assign(shape.layers.targets.begin(), shape.layers.targets.end());

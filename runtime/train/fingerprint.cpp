@@ -11,19 +11,24 @@
 #include "rendezvous/base/spelling.hpp"
 #include "runtime/config/keys/key_table.hpp"
 #include "runtime/data/digest.hpp"
+#include "runtime/train/row_sources.hpp"
 
 namespace mgpu::train {
 namespace {
 
 constexpr std::size_t kWidestValue = 60;
 
-constexpr std::array kSettings = {"shuffle_dataset", "val_set_size",      "seed",
-                                  "data_seed",       "lr_scheduler_type", "lr_scheduler_kwargs",
-                                  "warmup_steps",    "learning_rate",     "use_peft"};
-constexpr std::array kSftSettings = {
-    "max_length",         "packing",         "group_by_length",      "dataset_format",
-    "dataset_text_field", "prompt_template", "completion_only_loss", "assistant_only_loss"};
-constexpr std::array kAdapterSettings = {"lora_r", "lora_alpha", "use_rslora"};
+constexpr std::array kSettings = {"shuffle_dataset",     "val_set_size",      "seed",
+                                  "data_seed",           "lr_scheduler_type", "lr_scheduler_kwargs",
+                                  "warmup_steps",        "learning_rate",     "use_peft",
+                                  "neftune_noise_alpha", "mix_strategy",      "interleave_probs"};
+constexpr std::array kSftSettings = {"max_length",           "packing",
+                                     "group_by_length",      "dataset_format",
+                                     "dataset_text_field",   "prompt_template",
+                                     "completion_only_loss", "assistant_only_loss",
+                                     "packing_strategy",     "dataset_exact_deduplication"};
+constexpr std::array kAdapterSettings = {"lora_r",   "lora_alpha",        "use_rslora",
+                                         "use_dora", "init_lora_weights", "loraplus_lr_ratio"};
 constexpr std::array<std::string_view, 2> kAllowed = {"learning_rate", "total_steps"};
 
 bool is_digest(std::string_view value) {
@@ -61,7 +66,7 @@ std::string dataset_digest(const std::vector<DataSource>& sources,
                            const std::vector<std::string>& digests) {
   std::string all;
   for (std::size_t i = 0; i < sources.size(); ++i)
-    all += fmt::format("{} x {}\n", digests[i], sources[i].weight);
+    all += fmt::format("{} x {}{}\n", digests[i], sources[i].weight, choices_of(sources[i]));
   return data::sha256(all);
 }
 

@@ -25,6 +25,7 @@
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/comm/collective_log.hpp"
+#include "runtime/train/launcher_lines.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -63,20 +64,12 @@ Sent send_line(int fd, std::string_view line) {
 
 // Returns when the launcher has closed the connection.
 void read_orders(const UniqueFd& fd, int rank) {
-  std::string pending;
-  char bytes[512];
-  while (true) {
-    const auto got = ::recv(fd.get(), bytes, sizeof bytes, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return;
-    pending.append(bytes, static_cast<std::size_t>(got));
-    for (auto end = pending.find('\n'); end != pending.npos; end = pending.find('\n')) {
-      const auto order = rendezvous::parse_untrusted_json(std::string_view(pending).substr(0, end));
-      // Not exit(): other threads wait for the failed rank in calls that never return.
-      if (is_true(order, "abort")) ::_exit(exit_status::of_signal(SIGTERM));
-      if (is_true(order, "dump") && !send_all(fd.get(), collective_line(rank))) return;
-      pending.erase(0, end + 1);
-    }
+  LauncherLines lines(fd.get());
+  while (const auto line = lines.next()) {
+    const auto order = rendezvous::parse_untrusted_json(*line);
+    // Not exit(): other threads wait for the failed rank in calls that never return.
+    if (is_true(order, "abort")) ::_exit(exit_status::of_signal(SIGTERM));
+    if (is_true(order, "dump") && !send_all(fd.get(), collective_line(rank))) return;
   }
 }
 

@@ -115,8 +115,11 @@ StepRecord Learner::step(const MicroBatches& micro_batches, double learning_rate
   }
   const auto begin = Clock::now();
   StepRecord record(device, comm_.world());
-  for (std::size_t number = 0; number < micro_batches.count; ++number)
-    run(micro_batches, number, record);
+  {
+    const ops::GemmChoices::Scope scope(options_.gemms);
+    for (std::size_t number = 0; number < micro_batches.count; ++number)
+      run(micro_batches, number, record);
+  }
   if (options_.times_device) wait_for(device);
   const std::chrono::duration<double> own = Clock::now() - begin;
   const double waited = shards_.take_waited_seconds();
@@ -126,6 +129,8 @@ StepRecord Learner::step(const MicroBatches& micro_batches, double learning_rate
   record.add_memory(comm_.rank(), peak_memory(device));
   record.add(StepRecord::kSave, requests.save ? 1.0 : 0.0);
   record.add(StepRecord::kStop, requests.stop ? 1.0 : 0.0);
+  if (options_.gemms != nullptr)
+    record.add(StepRecord::kNewProducts, static_cast<double>(options_.gemms->new_products()));
   if (lack_) record.add_out_of_memory(comm_.rank(), !lack_->divisible);
   finish_step(record, learning_rate);
   record.copy_to_host();
@@ -224,6 +229,7 @@ void Learner::finish_step(StepRecord& record, double learning_rate) {
                         : at::full({}, 1.0, norm.options());
   {
     const profiling::Range range("optimizer");
+    if (before_update_) before_update_();
     auto skip = at::isfinite(norm).logical_not().to(at::kFloat);
     if (options_.confirms_sums) skip = at::maximum(skip, record.confirm(comm_, confirmed_steps_++));
     optimizer_->step(learning_rate, scaler_ ? clip.mul(unscale) : clip, skip);

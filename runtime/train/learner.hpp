@@ -5,11 +5,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/comm/comm.hpp"
 #include "runtime/comm/rewindable.hpp"
 #include "runtime/data/loader.hpp"
+#include "runtime/kernels/gemm_choices.hpp"
 #include "runtime/model/transformer.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/shards.hpp"
@@ -37,6 +39,8 @@ struct LearnerOptions {
   // outcome, instead of ending the run.
   bool survives_out_of_memory = false;
   std::size_t pieces = 1;  // into which each micro-batch is divided; a power of two
+  // The algorithms of matrix products, which begin_step() has told the step. Null: PyTorch's.
+  ops::GemmChoices* gemms = nullptr;
   // Leaves the weights alone in a step whose sums over the ranks were interrupted on the device:
   // see Comm::interrupt.
   bool confirms_sums = false;
@@ -87,6 +91,9 @@ class Learner {
   // updated, and nothing by the steps queued since. Then call divide_micro_batches() and repeat
   // them.
   StepRecord step(const data::StepBatches& batches, double learning_rate, const Requests& requests);
+
+  // `call` is called in each step before the weights and the optimizer's state change.
+  void set_before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
   // Divides each micro-batch into twice as many pieces in all further steps, which changes their
   // results only by rounding (and the dropout of adapters). `outcome` is that of the first step
@@ -143,6 +150,7 @@ class Learner {
   parallel::Shards shards_;
   model::Transformer transformer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::function<void()> before_update_;
   std::optional<LossScaler> scaler_;
   std::optional<Lack> lack_;          // since the last divide_micro_batches()
   std::int64_t confirmed_steps_ = 0;  // with the current connections

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
@@ -15,6 +16,7 @@
 #include "runtime/model/linear_layers.hpp"
 #include "runtime/model/presets.hpp"
 #include "runtime/model/read_config.hpp"
+#include "runtime/text/named_templates.hpp"
 #include "runtime/train/new_tokenizer.hpp"
 
 namespace mgpu::train {
@@ -30,6 +32,11 @@ std::set<std::string> adaptable_layers(const model::ModelConfig& model) {
   for (const auto& layer : model::linear_layers(model))
     if (layer.adapters) names.emplace(layer.name());
   return names;
+}
+
+bool adds_tokens(const TrainConfig& config) {
+  return !config.new_tokens.empty() || !config.new_special_tokens.empty() ||
+         !config.special_tokens.empty();
 }
 
 model::ModelConfig from_scratch(const TrainConfig& config, const text::Tokenizer& tokenizer) {
@@ -50,6 +57,47 @@ text::Tokenizer open_tokenizer(const TrainConfig& config, const std::string& fol
   return text::Tokenizer::load(from);
 }
 
+// Adds the new tokens of a recipe and gives the special ones their roles. Nothing is computed with
+// padding, so a pad_token gets no row of the embedding.
+void add_tokens(const TrainConfig& config, text::Tokenizer& tokenizer) {
+  tokenizer.add_tokens(config.new_tokens, false);
+  tokenizer.add_tokens(config.new_special_tokens, true);
+  for (const auto& [role, token] : config.special_tokens)
+    if (role != "pad_token" && !tokenizer.id_of(token)) tokenizer.add_tokens({token}, true);
+}
+
+// The text of config.json with the ids of the special tokens that the recipe sets.
+std::string with_token_ids(const std::string& text, const TrainConfig& config,
+                           const text::Tokenizer& tokenizer) {
+  if (text.empty()) return text;
+  auto json = nlohmann::ordered_json::parse(text);
+  for (const char* role : {"bos_token", "eos_token"})
+    if (const auto token = config.special_tokens.find(role); token != config.special_tokens.end())
+      json[fmt::format("{}_id", role)] = *tokenizer.id_of(token->second);
+  return json.dump(2) + "\n";
+}
+
+void use_tokens(const TrainConfig& config, ModelSource& source) {
+  auto& tokenizer = source.tokenizer;
+  const auto size = tokenizer.size();
+  add_tokens(config, tokenizer);
+  if (!config.new_tokens.empty() || tokenizer.size() > size)
+    source.config.vocab_size = std::max<std::int64_t>(source.config.vocab_size, tokenizer.size());
+  for (const auto& [role, token] : config.special_tokens) {
+    if (tokenizer.id_of(token))
+      tokenizer.set_special_token(role, token);
+    else
+      source.notes.push_back(fmt::format(
+          "special_tokens: pad_token {} has no effect: it is not in the vocabulary, and nothing is "
+          "computed with padding",
+          token));
+  }
+  if (config.special_tokens.contains("eos_token"))
+    source.config.eos_token_ids = {*tokenizer.eos_id()};
+  if (config.special_tokens.contains("bos_token")) source.config.bos_token_id = tokenizer.bos_id();
+  source.config_text = with_token_ids(source.config_text, config, tokenizer);
+}
+
 }  // namespace
 
 bool ModelSource::is_in(const std::string& other_folder) const {
@@ -57,28 +105,41 @@ bool ModelSource::is_in(const std::string& other_folder) const {
   return !folder.empty() && fs::equivalent(folder, other_folder, missing);
 }
 
-ModelSource open_model(const TrainConfig& config) {
+ModelSource open_model(const TrainConfig& config, ModelParts parts) {
   std::string folder;
   if (config.model_size.empty())
-    folder = checkpoint::resolve_model(config.model_name_or_path, config.model_revision);
+    folder =
+        (parts == ModelParts::all ? checkpoint::resolve_model : checkpoint::resolve_model_config)(
+            config.model_name_or_path, config.model_revision);
   ModelSource source{.folder = folder, .tokenizer = open_tokenizer(config, folder)};
   if (folder.empty()) {
     source.config = from_scratch(config, source.tokenizer);
   } else {
     source.config = model::read_model_config(folder);
     source.config_text = rendezvous::read_contained_file(folder, "config.json", kLongestText);
-    source.weights = std::make_unique<checkpoint::Weights>(folder);
+    if (parts == ModelParts::all) source.weights = std::make_unique<checkpoint::Weights>(folder);
   }
   source.vocab_on_disk = source.config.vocab_size;
-  if (!config.new_tokens.empty()) {
-    source.tokenizer.add_tokens(config.new_tokens, false);
-    source.config.vocab_size =
-        std::max<std::int64_t>(source.config.vocab_size, source.tokenizer.size());
-  }
-  source.chat_template = config.chat_template.empty()
-                             ? source.tokenizer.chat_template()
-                             : checkpoint::read_file(config.chat_template, kLongestText);
+  use_tokens(config, source);
+  source.chat_template = chosen_template(config, source.tokenizer.chat_template());
+  if (source.chat_template != source.tokenizer.chat_template())
+    source.tokenizer.set_chat_template(source.chat_template);
   return source;
+}
+
+std::string chosen_template(const TrainConfig& config, const std::string& own) {
+  const std::string_view wanted = config.chat_template, fallback = kTokenizerTemplateOr;
+  const auto named = text::named_chat_template(
+      wanted.starts_with(fallback) ? wanted.substr(fallback.size()) : wanted);
+  std::string source;
+  if (wanted.empty() || (wanted.starts_with(fallback) && !own.empty()))
+    source = own;
+  else if (!named.empty() || is_template_text(config.chat_template))
+    source = named.empty() ? config.chat_template : named;
+  else
+    source = checkpoint::read_file(config.chat_template, kLongestText);
+  if (config.default_system_prompt.empty() || source.empty()) return source;
+  return text::with_default_system(source, config.default_system_prompt);
 }
 
 model::ModelConfig open_model_config(const TrainConfig& config) {
@@ -90,9 +151,11 @@ model::ModelConfig open_model_config(const TrainConfig& config) {
   auto model = model::read_model_config(folder);
   const auto from = config.tokenizer_path.empty() ? folder : config.tokenizer_path;
   std::error_code ignored;
-  if (!config.new_tokens.empty() && fs::exists(fs::path(from) / "tokenizer.json", ignored)) {
+  if (adds_tokens(config) && fs::exists(fs::path(from) / "tokenizer.json", ignored)) {
     auto tokenizer = text::Tokenizer::load(from);
-    tokenizer.add_tokens(config.new_tokens, false);
+    const auto size = tokenizer.size();
+    add_tokens(config, tokenizer);
+    if (config.new_tokens.empty() && tokenizer.size() == size) return model;
     model.vocab_size = std::max<std::int64_t>(model.vocab_size, tokenizer.size());
   }
   return model;
@@ -108,19 +171,13 @@ void check_vocabulary(const ModelSource& source) {
       source.tokenizer.token_of(static_cast<std::int32_t>(tokens - 1))));
 }
 
-void check_window(const model::ModelConfig& model, std::int64_t max_length) {
-  if (model.sliding_window == 0 || max_length <= model.sliding_window) return;
-  throw_recipe_error(fmt::format(
-      "max_length: {} tokens are more than the model's sliding_window of {}, and sliding-window "
-      "attention is not supported; set max_length to at most {}",
-      max_length, model.sliding_window, model.sliding_window));
-}
-
 model::LoraShape lora_shape(const TrainConfig& config, const model::ModelConfig& model) {
   model::LoraShape shape;
   if (!config.use_peft) return shape;
   const auto supported = adaptable_layers(model);
   shape.rank = config.lora_r;
+  shape.dora = config.use_dora;
+  shape.rate_ratio = config.loraplus_lr_ratio;
   for (const auto& name : config.lora_target_modules) {
     if (name == "all-linear" || name == "all") {
       shape.targets = supported;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/config/config.hpp"
@@ -22,13 +23,20 @@ struct ModelSource {
   std::unique_ptr<checkpoint::Weights> weights;  // null: trained from scratch
   text::Tokenizer tokenizer;
   std::string chat_template;
+  std::vector<std::string> notes;  // about settings that have no effect
 
   bool is_in(const std::string& other_folder) const;  // whether that is the folder of its files
 };
 
+enum class ModelParts { all, without_weights };
+
 // Throws std::runtime_error if a file is missing or something is not supported; the message names
 // it and states what to do.
-ModelSource open_model(const TrainConfig& config);
+ModelSource open_model(const TrainConfig& config, ModelParts parts = ModelParts::all);
+
+// The chat template that a recipe chooses; `own` is the tokenizer's. Throws if its file cannot be
+// read.
+std::string chosen_template(const TrainConfig& config, const std::string& own);
 
 // The configuration alone, of the model as it is trained. Needs no weights, and a tokenizer only
 // for a model from scratch (if a run is to train it, vocab_size counts until then); new_tokens
@@ -38,9 +46,6 @@ model::ModelConfig open_model_config(const TrainConfig& config);
 // Throws if the tokenizer has ids that the embedding has no row for: a row of data could contain
 // such an id.
 void check_vocabulary(const ModelSource& source);
-
-// Throws RecipeError if max_length is longer than the model's attention window.
-void check_window(const model::ModelConfig& model, std::int64_t max_length);
 
 // The adapters that a configuration requests for this model; rank 0 means none.
 model::LoraShape lora_shape(const TrainConfig& config, const model::ModelConfig& model);

@@ -9,6 +9,7 @@
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/data/tokenizer_text.hpp"
+#include "runtime/train/row_sources.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -49,17 +50,17 @@ std::string new_tokenizer_folder(const TrainConfig& config) {
   return (fs::path(config.output_dir) / "tokenizer").string();
 }
 
-std::vector<std::string> make_tokenizer(const TrainConfig& config, const data::RowOptions& rows) {
+std::vector<std::string> make_tokenizer(const TrainConfig& config) {
   const auto folder = new_tokenizer_folder(config);
   if (fs::exists(folder)) return reuse(config, folder);
-  std::vector<std::string> paths;
-  for (const auto& source : config.dataset_name) paths.push_back(source.path);
-  const data::TextOptions options{.rows = rows,
-                                  .skip_bad_rows = config.on_bad_row == BadRow::skip,
+  std::vector<data::TextFile> files;
+  for (const auto& source : config.dataset_name)
+    files.push_back({source.path, source.file_type, row_options(config, source, 0)});
+  const data::TextOptions options{.skip_bad_rows = config.on_bad_row == BadRow::skip,
                                   .threads = config.dataset_num_proc};
   const text::TokenizerTraining training{.kind = text::tokenizer_kind(config.tokenizer_kind),
                                          .vocab_size = static_cast<std::size_t>(config.vocab_size)};
-  const auto made = text::train_tokenizer(data::read_text(paths, training.kind, options), training);
+  const auto made = text::train_tokenizer(data::read_text(files, training.kind, options), training);
 
   const auto draft = folder + ".part";
   fs::remove_all(draft);

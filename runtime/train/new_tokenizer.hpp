@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "runtime/config/config.hpp"
-#include "runtime/data/format.hpp"
 
 namespace mgpu::train {
 
@@ -18,6 +17,6 @@ std::string new_tokenizer_folder(const TrainConfig& config);
 // Trains the tokenizer of a run, unless an earlier start of the run has done so. One process calls
 // it. Returns notes for the user. Throws if the data has no text, or if the tokenizer that is there
 // was trained with other settings.
-std::vector<std::string> make_tokenizer(const TrainConfig& config, const data::RowOptions& rows);
+std::vector<std::string> make_tokenizer(const TrainConfig& config);
 
 }  // namespace mgpu::train

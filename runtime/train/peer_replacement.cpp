@@ -1,10 +1,8 @@
 #include "runtime/train/peer_replacement.hpp"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -17,6 +15,7 @@
 #include "rendezvous/base/json_field.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
+#include "runtime/train/launcher_lines.hpp"
 #include "runtime/train/launcher_link.hpp"
 
 namespace mgpu::train {
@@ -44,19 +43,9 @@ struct PeerReplacement::State {
   std::optional<int> number;  // of the requested replacement
 
   void read_requests() {
-    std::string pending;
-    char bytes[512];
-    while (true) {
-      const auto got = ::recv(launcher.get(), bytes, sizeof bytes, 0);
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return;
-      pending.append(bytes, static_cast<std::size_t>(got));
-      for (auto end = pending.find('\n'); end != pending.npos; end = pending.find('\n')) {
-        if (const auto wanted = replacement_in(std::string_view(pending).substr(0, end)))
-          request(*wanted);
-        pending.erase(0, end + 1);
-      }
-    }
+    LauncherLines lines(launcher.get());
+    while (const auto line = lines.next())
+      if (const auto wanted = replacement_in(*line)) request(*wanted);
   }
 
   void request(int wanted) {

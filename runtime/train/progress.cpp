@@ -102,6 +102,7 @@ std::string progress_text(const Progress& p) {
   if (p.best_step) json["best_global_step"] = *p.best_step;
   if (p.loss_scale) json["loss_scale"] = loss_scale_json(*p.loss_scale);
   if (p.oom) json["oom"] = oom_json(*p.oom);
+  if (!p.gemms.is_null()) json["gemm_choices"] = p.gemms;
   if (!p.task_state.is_null()) json["task_state"] = p.task_state;
   return json.dump(1) + "\n";
 }
@@ -128,6 +129,7 @@ Progress parse_progress(std::string_view text, const std::string& file) {
     if (!top.at("oom").is_object()) top.fail("oom", "an object");
     p.oom = oom_in(Fields(top.at("oom"), file + ": oom"));
   }
+  if (top.has("gemm_choices")) p.gemms = top.at("gemm_choices");
   if (top.has("task_state")) p.task_state = top.at("task_state");
   return p;
 }

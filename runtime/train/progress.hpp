@@ -35,6 +35,7 @@ struct Progress {
   std::int64_t updates = 0;                  // steps that were not skipped
   std::optional<LossScaleState> loss_scale;  // empty: the loss was not scaled
   std::optional<OomState> oom;               // empty: memory was sufficient
+  nlohmann::json gemms;                      // a GemmTable; null: gemm_choice was heuristic
   std::optional<double> best_metric;
   std::optional<std::int64_t> best_step;
   std::int64_t evaluations_without_gain = 0;

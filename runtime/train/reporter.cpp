@@ -19,6 +19,7 @@ telemetry::Options options_of(const TrainConfig& config, const Reporter::Facts& 
   options.rank = facts.rank;
   options.output_dir = config.output_dir;
   options.run_name = config.run_name;
+  options.wandb_project = config.wandb_project;
   options.report_to = config.report_to;
   options.logging_dir = config.logging_dir;
   options.plot_loss = config.plot_loss;
@@ -61,6 +62,10 @@ void Reporter::note(const std::string& line) {
 
 void Reporter::start(std::int64_t step, const telemetry::StartReport& report) {
   sinks_->telemetry.start(step, report);
+}
+
+void Reporter::checkpoint(const telemetry::CheckpointReport& report) {
+  sinks_->telemetry.checkpoint(report);
 }
 
 // The peak of every GPU, by number: those of all ranks, and those on which this rank has the

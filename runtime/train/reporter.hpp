@@ -54,6 +54,7 @@ class Reporter {
 
   void note(const std::string& line);
   void start(std::int64_t step, const telemetry::StartReport& report);
+  void checkpoint(const telemetry::CheckpointReport& report);
   void interval(const Interval& interval);
   void evaluation(std::int64_t step, double epoch, const std::map<std::string, double>& metrics);
   void summary(const Interval& whole_run);

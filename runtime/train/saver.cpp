@@ -1,26 +1,21 @@
 #include "runtime/train/saver.hpp"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/max.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 
-#include "rendezvous/base/contained_file.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/final_model.hpp"
-#include "runtime/checkpoint/peft.hpp"
 #include "runtime/comm/text.hpp"
-#include "runtime/model/write_config.hpp"
 #include "runtime/train/adapter.hpp"
+#include "runtime/train/adapter_start.hpp"
 #include "runtime/train/file_copies.hpp"
+#include "runtime/train/snapshot_memory.hpp"
 #include "runtime/train/training_state.hpp"
 #include "runtime/train/weights_io.hpp"
 
@@ -45,16 +40,17 @@ void require_training_state(const checkpoint::Manifest& manifest) {
   throw std::runtime_error("it has no training state (save_only_model)");
 }
 
-checkpoint::LoraConfig adapter_config(const TrainConfig& config, const model::LoraShape& shape) {
-  checkpoint::LoraConfig lora;
-  lora.base_model = config.model_name_or_path;
-  lora.r = config.lora_r;
-  lora.alpha = config.lora_alpha;
-  lora.dropout = config.lora_dropout;
-  lora.target_modules.assign(shape.targets.begin(), shape.targets.end());
-  lora.modules_to_save.assign(shape.whole.begin(), shape.whole.end());
-  lora.use_rslora = config.use_rslora;
-  return lora;
+// Removes older checkpoints. An earlier run may have saved later steps, which must not displace
+// this one.
+void rotate_checkpoints(const TrainConfig& config, std::int64_t step,
+                        const std::optional<std::int64_t>& best) {
+  std::vector<std::int64_t> kept{step};
+  if (best) kept.push_back(*best);
+  checkpoint::rotate(config.output_dir, config.save_total_limit, kept);
+}
+
+std::string publish(checkpoint::CheckpointDraft& draft, const std::vector<FileRecord>& records) {
+  return draft.publish(records, {{"mgpu-train", MGPU_VERSION}});
 }
 
 }  // namespace
@@ -68,8 +64,15 @@ checkpoint::FoundCheckpoint search_checkpoint(const std::string& output_dir,
   return {.path = wanted, .step = checkpoint::verify(wanted, threads).step, .skipped = {}};
 }
 
-Saver::Saver(const TrainConfig& config, const ModelSource& source, Learner& learner)
-    : config_(config), source_(source), learner_(learner) {}
+Saver::Saver(const TrainConfig& config, const rendezvous::Contract& contract,
+             const ModelSource& source, Learner& learner)
+    : config_(config),
+      contract_(contract),
+      source_(source),
+      learner_(learner),
+      model_files_(config, source, learner.options().shards.dtype),
+      snapshot_(learner.options().shards.device),
+      writer_(contract, snapshot_) {}
 
 // Returns rank 0's text on every rank.
 std::string Saver::share_text(const std::string& text) const {
@@ -78,102 +81,23 @@ std::string Saver::share_text(const std::string& text) const {
 }
 
 std::vector<FileRecord> Saver::gather(const FileRecord& own) const {
-  auto& comm = learner_.comm();
-  const auto on_device = at::TensorOptions(learner_.options().shards.device);
-  const auto text = fmt::format("{} {} {}", own.name, own.size, own.digest);
-  const auto all_of = [&](const at::Tensor& mine) {
-    auto all = at::empty({comm.world() * mine.numel()}, mine.options().device(on_device.device()));
-    comm.all_gather(all, mine.to(on_device.device()), "all-gather of checkpoint checksums").wait();
-    return all.to(at::kCPU);
-  };
-  const auto length = static_cast<std::int64_t>(text.size()) + 1;  // ends with a 0
-  const auto room = all_of(at::full({1}, length, at::kLong)).max().item<std::int64_t>();
-  auto bytes = at::zeros({room}, at::kByte);
-  std::memcpy(bytes.data_ptr(), text.data(), text.size());
-  const auto all = all_of(bytes);
   std::vector<FileRecord> records;
-  for (int rank = 0; rank < comm.world(); ++rank) {
-    std::istringstream line(static_cast<const char*>(all.const_data_ptr()) + rank * room);
-    FileRecord record;
-    line >> record.name >> record.size >> record.digest;
-    records.push_back(std::move(record));
+  for (const auto& text :
+       comm::gather_texts(learner_.comm(), fmt::format("{} {} {}", own.name, own.size, own.digest),
+                          learner_.options().shards.device, "all-gather of checkpoint checksums")) {
+    auto& record = records.emplace_back();
+    std::istringstream(text) >> record.name >> record.size >> record.digest;
   }
   return records;
-}
-
-// As in PEFT, an adapter whose name is not "default" is stored in a subfolder of that name.
-std::string Saver::model_folder(const std::string& folder) const {
-  if (!config_.use_peft || config_.adapter_name == "default") return folder;
-  return (fs::path(folder) / config_.adapter_name).string();
-}
-
-std::vector<FileRecord> Saver::write_all_weights(const std::string& folder) {
-  auto& shards = learner_.shards();
-  const auto dtype = learner_.options().shards.dtype;
-  const Rename same = [](const std::string& name) { return name; };
-  std::unique_ptr<checkpoint::WeightsWriter> writer;
-  if (learner_.comm().rank() == 0)
-    writer = std::make_unique<checkpoint::WeightsWriter>(folder, plan_of(shards, dtype, true, same),
-                                                         checkpoint::kShardSize, "model");
-  write_weights(shards, writer.get(), dtype, true, same);
-  return writer ? writer->finish() : std::vector<FileRecord>{};
-}
-
-// Adapters are saved in fp32, as PEFT does even beside a 16-bit base: they are small.
-std::vector<FileRecord> Saver::write_adapter_weights(const std::string& folder, AdapterBits bits) {
-  auto& shards = learner_.shards();
-  std::unique_ptr<checkpoint::WeightsWriter> writer;
-  if (learner_.comm().rank() == 0) {
-    fs::create_directories(folder);
-    writer = std::make_unique<checkpoint::WeightsWriter>(
-        folder, plan_of(shards, at::kFloat, false, adapter_name), checkpoint::kShardSize,
-        "adapter_model");
-  }
-  if (bits == AdapterBits::master)
-    write_master_weights(shards, learner_.optimizer(), writer.get(), adapter_name);
-  else
-    write_weights(shards, writer.get(), at::kFloat, false, adapter_name);
-  return writer ? writer->finish() : std::vector<FileRecord>{};
 }
 
 std::vector<FileRecord> Saver::write_model(const std::string& folder) {
-  const auto own_folder = model_folder(folder);
-  auto records = config_.use_peft ? write_adapter_weights(own_folder, AdapterBits::master)
-                                  : write_all_weights(own_folder);
-  if (own_folder != folder)
-    for (auto& record : records) record.name = config_.adapter_name + "/" + record.name;
-  return records;
-}
-
-void Saver::write_adapter_config(const std::string& folder) const {
-  checkpoint::write_file(
-      (fs::path(folder) / "adapter_config.json").string(),
-      checkpoint::lora_config_text(adapter_config(config_, lora_shape(config_, source_.config))));
+  return model_files_.write(folder, learner_.shards(), learner_.optimizer(),
+                            learner_.comm().rank());
 }
 
 void Saver::write_adapter(const std::string& folder) {
-  write_adapter_weights(folder, AdapterBits::rounded);
-  if (learner_.comm().rank() == 0) write_adapter_config(folder);
-}
-
-void Saver::write_metadata(const std::string& folder) const {
-  const auto at = [&](const char* name) { return (fs::path(folder) / name).string(); };
-  source_.tokenizer.save(folder);
-  if (config_.use_peft) {
-    fs::create_directories(model_folder(folder));
-    write_adapter_config(model_folder(folder));
-    return;
-  }
-  auto model = source_.config;
-  model.dtype = checkpoint::torch_name_of(dtype_of(learner_.options().shards.dtype));
-  model.nf4 = false;
-  checkpoint::write_file(at("config.json"), model::model_config_text(model, source_.config_text));
-  const auto generation = fs::path(source_.folder) / "generation_config.json";
-  checkpoint::write_file(
-      at("generation_config.json"),
-      !source_.folder.empty() && fs::exists(generation)
-          ? rendezvous::read_contained_file(source_.folder, "generation_config.json", 1 << 20)
-          : model::generation_config_text(model));
+  model_files_.write_adapter(folder, learner_.shards(), learner_.comm().rank());
 }
 
 // Writes this rank's part of the training state. If rank 0 has given up the checkpoint and removed
@@ -191,36 +115,130 @@ FileRecord Saver::write_own_state(const std::string& folder) const {
   }
 }
 
-std::string Saver::save(const Progress& progress) {
-  auto& comm = learner_.comm();
-  const bool first = comm.rank() == 0;
-  std::unique_ptr<checkpoint::CheckpointDraft> draft;
-  if (first) {
-    draft = std::make_unique<checkpoint::CheckpointDraft>(config_.output_dir, progress.step);
+Saver::Draft Saver::begin_draft(std::int64_t step) const {
+  Draft draft;
+  if (learner_.comm().rank() == 0)
+    draft.own = std::make_unique<checkpoint::CheckpointDraft>(config_.output_dir, step);
+  draft.folder = share_text(draft.own ? draft.own->path() : "");
+  draft.target = share_text(draft.own ? draft.own->target() : "");
+  return draft;
+}
+
+std::string Saver::save(const Progress& progress, bool last) {
+  auto draft = begin_draft(progress.step);
+  auto target = draft.target;
+  auto files = own_files();
+  if (has_memory_for(files, last))
+    save_in_background(std::move(draft), std::move(files), progress);
+  else
+    save_at_once(std::move(draft), progress);
+  return target;
+}
+
+std::vector<FileRecord> Saver::write_parts(const std::string& folder) const {
+  std::vector<FileRecord> records;
+  if (config_.save_only_model) return records;
+  for (const auto& write : write_parts_) {
+    const auto own = write(folder);
+    if (!own) continue;
+    const auto parts = gather(*own);
+    records.insert(records.end(), parts.begin(), parts.end());
   }
-  const auto folder = share_text(first ? draft->path() : "");
-  auto records = write_model(folder);
+  return records;
+}
+
+void Saver::save_at_once(Draft draft, const Progress& progress) {
+  auto records = write_model(draft.folder);
   if (!config_.save_only_model) {
-    const auto states = gather(write_own_state(folder));
+    const auto states = gather(write_own_state(draft.folder));
     records.insert(records.end(), states.begin(), states.end());
-    for (const auto& write : write_parts_) {
-      const auto own = write(folder);
-      if (!own) continue;
-      const auto parts = gather(*own);
-      records.insert(records.end(), parts.begin(), parts.end());
-    }
   }
-  std::string path;
-  if (first) {
-    write_metadata(folder);
-    checkpoint::write_file((fs::path(folder) / kProgressFile).string(), progress_text(progress));
-    path = draft->publish(records, {{"mgpu-train", MGPU_VERSION}});
-    std::vector<std::int64_t> kept{
-        progress.step};  // an earlier run may have saved later steps, which must not displace these
-    if (progress.best_step) kept.push_back(*progress.best_step);
-    checkpoint::rotate(config_.output_dir, config_.save_total_limit, kept);
+  const auto parts = write_parts(draft.folder);
+  records.insert(records.end(), parts.begin(), parts.end());
+  if (draft.own) {
+    model_files_.write_metadata(draft.folder);
+    checkpoint::write_file((fs::path(draft.folder) / kProgressFile).string(),
+                           progress_text(progress));
+    publish(*draft.own, records);
+    rotate_checkpoints(config_, progress.step, progress.best_step);
   }
-  return share_text(path);
+  learner_.comm().barrier("barrier after writing a checkpoint");
+}
+
+Saver::OwnFiles Saver::own_files() const {
+  auto& comm = learner_.comm();
+  OwnFiles own;
+  if (comm.rank() == 0) {
+    const auto files = checkpoint::weights_files(model_files_.plan(learner_.shards()),
+                                                 checkpoint::kShardSize, model_files_.stem());
+    if (files.size() > 1) own.index = checkpoint::weight_index_text(files);
+    for (const auto& file : files)
+      own.files.push_back({model_files_.name_of(file.name), file.tensors});
+  }
+  if (!config_.save_only_model) {
+    own.state =
+        training_state_tensors(learner_.shards(), learner_.optimizer(), comm.rank(), comm.world());
+    own.files.push_back({training_state_file(comm.rank(), comm.world()), plan_of(own.state)});
+  }
+  return own;
+}
+
+// Whether the ranks can write this checkpoint in the background. All ranks decide together, once.
+bool Saver::has_memory_for(const OwnFiles& files, bool last) {
+  if (!config_.async_save) return false;
+  if (in_background_ || last) return in_background_.value_or(false);
+  const auto lack =
+      reserve_on_all_ranks(snapshot_, Snapshot::size_of(files.files), contract_.group_rank,
+                           learner_.comm(), learner_.options().shards.device);
+  in_background_ = lack.empty();
+  if (!*in_background_)
+    note_ = fmt::format(
+        "training stands still while checkpoints are written: writing them in the background "
+        "needs {} (async_save: false suppresses this note)",
+        lack);
+  return *in_background_;
+}
+
+void Saver::take_snapshot(const OwnFiles& files) {
+  snapshot_.lay_out(files.files);
+  const bool first = learner_.comm().rank() == 0;
+  const bool lasting = !config_.use_peft && learner_.options().shards.zero_stage < 3;
+  model_files_.visit(learner_.shards(), learner_.optimizer(),
+                     [&](const std::string& name, const at::Tensor& value) {
+                       if (first) snapshot_.add(name, value, lasting);
+                     });
+  for (const auto& [name, tensor] : files.state) snapshot_.add(name, tensor, true);
+  snapshot_.start();
+}
+
+void Saver::save_in_background(Draft draft, OwnFiles files, const Progress& progress) {
+  take_snapshot(files);
+  SaveJob job;
+  job.folder = draft.folder;
+  job.known = write_parts(draft.folder);
+  if (draft.own) {
+    job.write_small_files = [this, folder = draft.folder, index = std::move(files.index),
+                             text = progress_text(progress)] {
+      model_files_.write_metadata(folder);
+      if (!index.empty())
+        checkpoint::write_file(
+            model_files_.folder(folder) + "/" + checkpoint::weight_index_name(model_files_.stem()),
+            index);
+      checkpoint::write_file((fs::path(folder) / kProgressFile).string(), text);
+    };
+    job.publish = [this, step = progress.step, best = progress.best_step](
+                      checkpoint::CheckpointDraft& own, const std::vector<FileRecord>& records) {
+      publish(own, records);
+      rotate_checkpoints(config_, step, best);
+    };
+  }
+  job.draft = std::move(draft.own);
+  writer_.begin(std::move(job));
+}
+
+bool Saver::abandon() {
+  in_background_.reset();
+  return writer_.abandon();
 }
 
 std::string Saver::share(const checkpoint::FoundCheckpoint& found) {
@@ -244,12 +262,14 @@ void Saver::load_model(const std::string& folder) {
     } else {
       draw_weights(shards, source_.config.initializer_range, config_.seed);
     }
-    const checkpoint::Weights adapter(model_folder(folder), "adapter_model");
+    const checkpoint::Weights adapter(model_files_.folder(folder), model_files_.stem());
+    if (config_.pissa)
+      model_files_.set_appended(resume_with_pissa(shards, source_, config_, adapter));
     for (const auto& unit : shards.layout().units)
       for (const auto& slot : unit.trained.slots)
-        shards.set(
-            slot.name,
-            tensor_over(adapter.get(checkpoint::TensorShape{adapter_name(slot.name), slot.shape})));
+        if (!model_files_.appended().contains(slot.name))
+          shards.set(slot.name, tensor_over(adapter.get(
+                                    checkpoint::TensorShape{adapter_name(slot.name), slot.shape})));
   } else {
     load_weights(shards, checkpoint::Weights(folder), source_.config, source_.config.vocab_size);
   }
@@ -267,12 +287,6 @@ void Saver::load_state(const std::string& folder, const Progress& progress) {
   learner_.optimizer().set_steps_taken(progress.updates);
 }
 
-// An adapter replaces a whole model that an earlier run left, but not its own base model.
-checkpoint::FinalModelDraft::Replaced Saver::replaced_models() const {
-  return {.whole = !config_.use_peft || !source_.is_in(config_.output_dir),
-          .adapter = !config_.use_peft || config_.adapter_name == "default"};
-}
-
 void Saver::publish_model(const std::string& folder) {
   if (learner_.comm().rank() == 0) {
     checkpoint::FinalModelDraft draft(config_.output_dir);
@@ -282,7 +296,7 @@ void Saver::publish_model(const std::string& folder) {
       fs::create_directories((draft.path() / name).parent_path());
       checkpoint::copy_file(entry.path().string(), (draft.path() / name).string());
     }
-    draft.publish(replaced_models());
+    draft.publish(model_files_.replaced_models());
   }
   learner_.comm().barrier("barrier after writing the model");
 }
@@ -294,8 +308,8 @@ void Saver::write_final_model() {
   const auto folder = share_text(draft ? draft->path() : "");
   write_model(folder);
   if (draft) {
-    write_metadata(folder);
-    draft->publish(replaced_models());
+    model_files_.write_metadata(folder);
+    draft->publish(model_files_.replaced_models());
   }
   learner_.comm().barrier("barrier after writing the model");
 }

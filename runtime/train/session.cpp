@@ -20,10 +20,13 @@
 #include "runtime/config/optimizer_choice.hpp"
 #include "runtime/config/planning/planner.hpp"
 #include "runtime/config/resolve.hpp"
+#include "runtime/kernels/cublas_lt.hpp"
 #include "runtime/optim/adamw.hpp"
+#include "runtime/train/adapter_start.hpp"
 #include "runtime/train/device.hpp"
-#include "runtime/train/four_bit.hpp"
+#include "runtime/train/packed_weights.hpp"
 #include "runtime/train/rank_device.hpp"
+#include "runtime/train/start_anew.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::train {
@@ -126,6 +129,7 @@ void Session::open_model() {
     checkpoint::make_writable_folder(config_.trace_dir);
   }
   source_.emplace(start_times_->measure("model files", [&] { return train::open_model(config_); }));
+  notes_.insert(notes_.end(), source_->notes.begin(), source_->notes.end());
   check_vocabulary(*source_);
   if (source_->config.nf4) decide_four_bit();
   if (!config_.adapter_path.empty()) {
@@ -160,6 +164,12 @@ void Session::save_new_token_rows() {
 // A model with 4-bit weights stays in 4 bits if only adapters are trained. Full fine-tuning
 // dequantizes it.
 void Session::decide_four_bit() {
+  if (config_.use_peft && config_.pissa)
+    throw_recipe_error("init_lora_weights: pissa changes the base weights, and those of " +
+                       source_->folder + " are in 4 bits");
+  if (config_.load_in_8bit)
+    throw_recipe_error("load_in_8bit: " + source_->folder +
+                       " has 4-bit weights already; remove load_in_8bit");
   if (config_.use_peft && !config_.load_in_4bit) {
     config_.load_in_4bit = true;
     notes_.push_back(source_->folder +
@@ -239,6 +249,19 @@ void Session::decide_memory_options() {
   }
 }
 
+ops::GemmChoices* Session::open_gemms() {
+  if (config_.gemm_choice != GemmSelection::timed) return nullptr;
+  gemms_ = std::make_unique<JobGemms>(device_.is_cuda() ? ops::open_cublas_lt(device_) : nullptr,
+                                      *comm_, device_, config_.output_dir);
+  return gemms_->choices();
+}
+
+void Session::choose_algorithms(const StepOutcome& outcome) {
+  if (!gemms_ || !outcome.new_products) return;
+  const StepReports::Phase phase(step_reports_, "algorithms");
+  if (const auto note = gemms_->choose(outcome.step); !note.empty()) reporter_->note(note);
+}
+
 void Session::build() {
   decide_memory_options();
   LearnerOptions options;
@@ -250,6 +273,7 @@ void Session::build() {
       saved_activations_for(config_.gradient_checkpointing, source_->config.layers);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
+  options.model.embedding_noise = config_.neftune_noise_alpha;
   options.confirms_sums = rejoinable_ != nullptr && device_.is_cuda();
   options.optimizer = optimizer_of(config_);
   options.weigh_by_target_tokens = config_.gradient_aggregation == Aggregation::weighted;
@@ -257,6 +281,7 @@ void Session::build() {
   options.max_grad_norm = config_.max_grad_norm;
   options.loss_scale = loss_scale_rule(config_, options.shards.dtype);
   options.seed = config_.seed;
+  options.gemms = open_gemms();
   options.pin_memory = config_.dataloader_pin_memory;
   options.survives_out_of_memory = config_.oom == OutOfMemory::shrink;
   options.pieces = static_cast<std::size_t>(oom_.pieces);
@@ -265,11 +290,12 @@ void Session::build() {
     return std::make_unique<Learner>(
         source_->config,
         model::lay_out(source_->config, lora_shape(config_, source_->config),
-                       four_bit_of(config_, *source_)),
+                       packing_of(config_, *source_)),
         options, *comm_);
   });
   flops_ = model::training_flops(source_->config, learner_->shards().layout());
-  saver_ = std::make_unique<Saver>(config_, *source_, *learner_);
+  saver_ = std::make_unique<Saver>(config_, contract_, *source_, *learner_);
+  learner_->set_before_update([saver = saver_.get()] { saver->hold_updates(); });
 }
 
 void Session::resume(const std::string& checkpoint, std::int64_t global_batch,
@@ -331,12 +357,22 @@ std::string Session::begin(std::int64_t global_batch, const Fingerprint& task) {
   });
   if (!checkpoint.empty()) {
     resume(checkpoint, global_batch, fingerprint);
-    return checkpoint;
+  } else {
+    if (config_.overwrite_output_dir && contract_.rank == 0) delete_earlier_run(config_, contract_);
+    progress_.global_batch = global_batch;
+    progress_.data_seed = config_.data_seed.value_or(config_.seed);
+    progress_.fingerprint = std::move(fingerprint);
   }
-  progress_.global_batch = global_batch;
-  progress_.data_seed = config_.data_seed.value_or(config_.seed);
-  progress_.fingerprint = std::move(fingerprint);
-  return {};
+  if (gemms_) begin_gemms(checkpoint);
+  return checkpoint;
+}
+
+void Session::begin_gemms(const std::string& checkpoint) {
+  std::optional<GemmTable> saved;
+  if (!progress_.gemms.is_null())
+    saved = gemm_table_in(progress_.gemms, checkpoint + "/trainer_state.json: gemm_choices");
+  if (auto note = gemms_->begin(checkpoint, saved); !note.empty())
+    notes_.push_back(std::move(note));
 }
 
 void Session::load_base_model() {
@@ -350,6 +386,23 @@ void Session::load_base_model() {
     draw_adapters(shards, config_.seed);
     if (adapter_) load_adapter(shards, *adapter_, source_->config);
   });
+  if (!begins_together()) create_first_optimizer();
+}
+
+bool Session::begins_together() const {
+  return config_.use_peft && !adapter_ && (config_.pissa || config_.use_dora);
+}
+
+void Session::begin_together() {
+  auto& shards = learner_->shards();
+  if (config_.pissa)
+    saver_->set_appended(begin_with_pissa(shards, *source_, config_, *comm_));
+  else
+    set_magnitudes(shards, source_->config, lora_scale(config_));
+  create_first_optimizer();
+}
+
+void Session::create_first_optimizer() {
   start_times_->measure("optimizer", [&] {
     learner_->create_optimizer();
     if (adapter_) load_master_weights(learner_->optimizer(), *adapter_, source_->config);
@@ -368,6 +421,13 @@ void Session::load(const std::string& checkpoint, const std::function<void()>& m
     else
       load_checkpoint(checkpoint);
   };
+  load_beside(load_all, meanwhile);
+  // Not in load_all, which a rank without enough memory repeats alone.
+  if (checkpoint.empty() && begins_together()) begin_together();
+}
+
+void Session::load_beside(const std::function<void()>& load_all,
+                          const std::function<void()>& meanwhile) {
   if (!device_.is_cuda() || !meanwhile) {  // on a CPU both would compete for the same cores
     load_all();
     if (meanwhile) meanwhile();
@@ -411,8 +471,10 @@ void Session::begin_trace() {
 }
 
 void Session::step_begins() {
+  report_save(false);
   if (!std::exchange(first_step_began_, true)) start_times_->begin_first_step();
   if (trace_) trace_->step_begins(progress_.step + 1);
+  if (gemms_ && gemms_->choices() != nullptr) gemms_->choices()->begin_step(progress_.step);
 }
 
 void Session::step_ends() {
@@ -491,39 +553,6 @@ bool Session::report_overflow(std::int64_t step, const StepOutcome& outcome) {
     throw std::runtime_error(overflow_error(step, *outcome.loss_scale));
   reporter_->note(overflow_note(step, *outcome.loss_scale));
   return true;
-}
-
-void Session::save_now() {
-  save_requested_ = false;
-  if (last_saved_ == progress_.step) return;
-  const StepReports::Phase phase(step_reports_, "checkpoint");
-  progress_.updates = learner_->optimizer().steps_taken();
-  progress_.loss_scale = learner_->loss_scale_state();
-  oom_.pieces = static_cast<std::int64_t>(learner_->pieces());
-  progress_.oom.reset();
-  if (!oom_.changes.empty() || oom_.pieces > 1) progress_.oom = oom_;
-  progress_.log_history = nlohmann::json::parse(reporter_->log_history());
-  last_checkpoint_ = saver_->save(progress_);
-  last_saved_ = progress_.step;
-  reporter_->note("saved " + last_checkpoint_);
-}
-
-void Session::export_model() {
-  const StepReports::Phase phase(step_reports_, "checkpoint");
-  if (config_.load_best_model_at_end && !best_checkpoint_.empty()) {
-    saver_->publish_model(best_checkpoint_);
-  } else if (last_saved_ == progress_.step) {
-    saver_->publish_model(last_checkpoint_);
-  } else {
-    saver_->write_final_model();
-  }
-}
-
-void Session::save_last() {
-  if (trace_) trace_->finish();
-  const bool saves = config_.save_strategy != When::no || end_reason_ == EndReason::stopped;
-  if (last_saved_ != progress_.step && saves && progress_.step > 0) save_now();
-  if (end_reason_ != EndReason::stopped && config_.save_final_model) export_model();
 }
 
 }  // namespace mgpu::train

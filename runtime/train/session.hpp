@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,6 +17,7 @@
 #include "runtime/model/flops.hpp"
 #include "runtime/train/adapter.hpp"
 #include "runtime/train/background.hpp"
+#include "runtime/train/job_gemms.hpp"
 #include "runtime/train/launcher_link.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
@@ -34,7 +36,7 @@ namespace mgpu::train {
 enum class EndReason {
   complete,  // all steps are done
   stopped,   // a stop was requested; a checkpoint was saved
-  early,     // early_stopping_patience ran out
+  early,     // early_stopping_patience or loss_watchdog_patience ran out
 };
 
 // What all training tasks share: the model's files, the communicator, the Learner, checkpoints and
@@ -89,6 +91,10 @@ class Session {
   // further, a restart uses another remedy.
   void divide_micro_batches(const StepOutcome& outcome, std::int64_t step);
 
+  // To be called with the outcome of each step before the step after next begins: the products that
+  // it had first get an algorithm.
+  void choose_algorithms(const StepOutcome& outcome);
+
   // Reports an interval of steps, or the end of training, and updates training_status.json.
   void report_interval(const Interval& interval);
   void report_end(const Interval& whole_run);
@@ -112,7 +118,15 @@ class Session {
   // Notes a step that was skipped although its loss was scaled. Returns false if it was not scaled.
   // Throws if the scale cannot help.
   bool report_overflow(std::int64_t step, const StepOutcome& outcome);
+  // Saves a checkpoint unless this step has one. It may be complete only when report_save() has
+  // reported it.
   void save_now();
+  // Reports the checkpoint that was saved last, once it is complete; with `waits` it waits for
+  // that. Throws the error that has ended it on this rank.
+  void report_save(bool waits);
+  // Gives up a checkpoint that is being written, after a rank was lost: it is saved again after
+  // the next step.
+  void abandon_save();
   // Writes the final or the best model to output_dir itself.
   void export_model();
   // Saves the last checkpoint and the final model, as the recipe requests.
@@ -138,6 +152,7 @@ class Session {
   std::vector<RankPlace> places_;        // of all ranks; set by begin_report()
   std::vector<at::Device> other_devices_;
   std::int64_t reserved_bytes_ = 0;  // not for the learner; set before build()
+  std::unique_ptr<JobGemms> gemms_;  // null: gemm_choice is heuristic
   std::unique_ptr<Learner> learner_;
   model::TrainingFlops flops_;  // of the learner
   std::unique_ptr<Saver> saver_;
@@ -146,7 +161,7 @@ class Session {
   Progress progress_;
   std::int64_t total_steps_ = 0;
   std::string last_checkpoint_, best_checkpoint_;
-  std::int64_t last_saved_ = -1;
+  std::int64_t last_saved_ = -1;  // the step whose checkpoint is complete or being written
   bool save_requested_ = false;
   EndReason end_reason_ = EndReason::complete;
   StepReports step_reports_;  // to the launcher
@@ -154,12 +169,29 @@ class Session {
   bool first_step_began_ = false;
 
  private:
+  // A checkpoint that was not reported yet.
+  struct RunningSave {
+    std::int64_t step = 0;
+    std::string path;
+    bool in_background = false;
+    std::chrono::steady_clock::time_point begin;
+    double stalled_seconds = 0;  // of this thread
+  };
+  std::optional<RunningSave> saving_;
+  bool save_has_ended(bool waits);
   std::optional<Background<checkpoint::FoundCheckpoint>> search_;  // on rank 0
   std::optional<JoinRequest> request_;                             // set by begin_start()
   std::optional<Background<std::unique_ptr<comm::Comm>>> joining_;
 
   Fingerprint fingerprint_with(const Fingerprint& task) const;
   void load_base_model();
+  // Whether the adapter begins with values that follow from the weights, which all ranks compute
+  // together.
+  bool begins_together() const;
+  void begin_together();
+  void create_first_optimizer();
+  // Calls both, with a GPU at the same time.
+  void load_beside(const std::function<void()>& load_all, const std::function<void()>& meanwhile);
   void load_checkpoint(const std::string& checkpoint);
   void use_oom_remedies(PlanRequest& request);
   OomState remembered_oom();
@@ -168,6 +200,8 @@ class Session {
   void save_new_token_rows();
   void write_status(const char* state);
   void decide_memory_options();
+  ops::GemmChoices* open_gemms();
+  void begin_gemms(const std::string& checkpoint);
   void check_trace_steps() const;
   void begin_trace();
   void resume(const std::string& checkpoint, std::int64_t global_batch,

@@ -103,6 +103,7 @@ StepOutcome StepRecord::outcome(std::int64_t step) const {
   out.indivisible = v[kIndivisible] > 0;
   out.confirmed = v[kUnconfirmed] == 0;
   out.loss_scale = loss_scale_;
+  out.new_products = v[kNewProducts] > 0;
   return out;
 }
 

@@ -26,6 +26,7 @@ struct StepOutcome {
   std::vector<std::int64_t> rank_memory;  // peak bytes on each rank's device so far
   bool confirmed = true;  // false: a lost rank has interrupted the sums; all numbers are of no use
   std::optional<LossScaleStep> loss_scale;
+  bool new_products = false;  // matrix products without a choice (GemmChoices) came on some rank
   // Ranks on which a micro-batch did not fit into memory. If there are any, the step is skipped and
   // must be repeated; its other numbers have no meaning.
   std::vector<int> out_of_memory;
@@ -46,6 +47,7 @@ class StepRecord {
     kCommSeconds,
     kIndivisible,
     kUnconfirmed,
+    kNewProducts,
     kRankSeconds
   };
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace mgpu::train {
@@ -14,6 +15,24 @@ at::Tensor host_tensor(const std::vector<T>& values, bool pinned) {
                           at::TensorOptions(dtype).pinned_memory(pinned));
   if (!values.empty()) std::memcpy(tensor.data_ptr(), values.data(), values.size() * sizeof(T));
   return tensor;
+}
+
+ops::SharedBeginnings beginnings_of(const data::Batch& batch) {
+  ops::SharedBeginnings result;
+  if (batch.branches.empty()) return result;
+  const auto& starts = batch.starts;
+  const auto count = batch.branches.size() - 1;
+  result.starts.assign(starts.begin(), starts.begin() + static_cast<std::ptrdiff_t>(count) + 1);
+  result.tokens = result.starts.back();
+  for (const auto branch : batch.branches)
+    result.branch_starts.push_back(starts[static_cast<std::size_t>(branch)] - result.starts.back());
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto length = [i](const auto& all) { return std::int64_t{all[i + 1]} - all[i]; };
+    result.longest = std::max(result.longest, length(result.starts));
+    result.longest_branches = std::max(result.longest_branches, length(result.branch_starts));
+  }
+  result.count = static_cast<std::int64_t>(count);
+  return result;
 }
 
 }  // namespace
@@ -40,6 +59,11 @@ model::DeviceBatch to_device(const data::Batch& batch, at::Device device, bool p
   s.longest = batch.longest;
   s.tokens = static_cast<std::int64_t>(batch.tokens.size());
   s.equal = s.count * s.longest == s.tokens;
+  s.beginnings = beginnings_of(batch);
+  if (s.beginnings.count > 0) {
+    s.beginnings.device_starts = send(s.beginnings.starts);
+    s.beginnings.device_branch_starts = send(s.beginnings.branch_starts);
+  }
   if (!s.equal) {
     std::vector<std::int64_t> places;
     places.reserve(batch.tokens.size());

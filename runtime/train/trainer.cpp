@@ -16,6 +16,13 @@ namespace mgpu::train {
 
 std::vector<std::string> Trainer::data_lines() const {
   std::vector<std::string> all;
+  if (stream_) {
+    all = stream_->notes();
+    all.push_back(
+        fmt::format("streaming: rows are tokenized in windows of {} rows while the rows "
+                    "before them are trained on",
+                    stream_->window_rows()));
+  }
   for (const auto* prepared : {&train_data_, &eval_data_}) {
     if (!*prepared) continue;
     for (const auto& report : (*prepared)->reports)
@@ -35,8 +42,17 @@ void Trainer::start_loader() {
   options.prefetch_steps = prefetched_steps(config_);
   options.threads = config_.dataloader_num_workers;
   options.weights = [pacer = pacer_.get()](std::int64_t step) { return pacer->weights(step); };
-  loader_ = std::make_unique<data::Loader>(train_data_->dataset, *plan_, options);
-  next_ = loader_->next();
+  if (stream_) {
+    start_stream();
+    loader_ = std::make_unique<data::Loader>(
+        [stream = stream_.get()](std::int64_t step, const std::stop_token& stop) {
+          return stream->at(step, stop);
+        },
+        options);
+  } else {
+    loader_ = std::make_unique<data::Loader>(train_data_->dataset, *plan_, options);
+  }
+  next_ = next_batches();
   training_over_ = !next_;
 }
 
@@ -81,7 +97,9 @@ void Trainer::take_step() {
   requests.save = save_asked_ = requests.save || save_asked_;
   auto record = learner_->step(batches, rate, requests);
   save_asked_ = false;
-  next_ = loader_->next();
+  // All ranks have done the step before the one in flight.
+  if (stream_) stream_->release(batches.step - 1);
+  next_ = next_batches();
   // Of the previous step, while the device computes this one.
   if (consume_record()) record = learner_->step(batches, rate, requests);
   const double epoch_now = epoch_after(batches);
@@ -101,6 +119,8 @@ void Trainer::take_step() {
 }
 
 void Trainer::finish_step() {
+  if (stream_)
+    for (const auto& line : stream_->take_lines()) reporter_->note(line);
   const bool epoch_ends = !next_ || next_->epoch != last_epoch_;
   const bool last = progress_.step == total_steps_;
   if (log_due() || last || epoch_ends) consume_record();
@@ -123,19 +143,25 @@ void Trainer::finish() {
     end_readiness();
   });
   log_interval();
+  record_stream_place();
   save_last();
   report_end(whole_run_);
   loader_.reset();
+  stream_.reset();
   comm_->close();
 }
 
 double Trainer::epoch_after(const data::StepBatches& batches) {
+  // The number of rows of a stream is unknown: its epochs are counted when they end.
+  if (stream_)
+    return static_cast<double>(batches.epoch + (next_ && next_->epoch != batches.epoch ? 1 : 0));
   const auto steps = static_cast<double>(plan_->steps_in(batches.epoch));
   return static_cast<double>(batches.epoch) + static_cast<double>(batches.index + 1) / steps;
 }
 
 void Trainer::save() {
   consume_record();
+  record_stream_place();
   save_now();
 }
 
@@ -170,6 +196,7 @@ bool Trainer::consume_record() {
     forget_step(step);
     throw;
   }
+  choose_algorithms(outcome);
   pacer_->record_times(batches.step, outcome.rank_seconds, batches.costs);
   stop_requested_ = stop_requested_ || outcome.stop_requested;
   save_requested_ = save_requested_ || outcome.save_requested;
@@ -199,6 +226,7 @@ bool Trainer::consume_record() {
   const double loss =
       outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, batches.target_tokens));
   last_loss_ = outcome.skipped ? std::numeric_limits<double>::quiet_NaN() : loss;
+  watch_loss(batches.step + 1);
   if (!outcome.skipped || report_overflow(batches.step + 1, outcome)) return repeats;
   if (config_.on_non_finite == NonFinite::stop) {
     throw std::runtime_error(fmt::format(
@@ -209,6 +237,19 @@ bool Trainer::consume_record() {
   reporter_->note(
       fmt::format("step {}: the gradient is not finite; the step is skipped", batches.step + 1));
   return repeats;
+}
+
+// Ends training when the loss has been too high for several steps in a row.
+void Trainer::watch_loss(std::int64_t step) {
+  if (config_.loss_watchdog_threshold <= 0 || training_over_) return;
+  steps_of_high_loss_ = last_loss_ > config_.loss_watchdog_threshold ? steps_of_high_loss_ + 1 : 0;
+  if (steps_of_high_loss_ < config_.loss_watchdog_patience) return;
+  reporter_->note(
+      fmt::format("step {}: the loss was above loss_watchdog_threshold {} for {} steps in a row: "
+                  "stopping early",
+                  step, config_.loss_watchdog_threshold, steps_of_high_loss_));
+  end_reason_ = EndReason::early;
+  training_over_ = true;
 }
 
 void Trainer::log_interval() {

@@ -14,6 +14,8 @@
 #include "runtime/data/loader.hpp"
 #include "runtime/data/prepare.hpp"
 #include "runtime/data/schedule.hpp"
+#include "runtime/data/stream.hpp"
+#include "runtime/data/text_encoder.hpp"
 #include "runtime/optim/schedule.hpp"
 #include "runtime/train/evaluation.hpp"
 #include "runtime/train/pacer.hpp"
@@ -77,6 +79,9 @@ class Trainer : public Session {
   void adopt_micro_batch();
   void plan_memory();
   void open_data();
+  void check_window(const data::Dataset& rows) const;
+  std::vector<std::uint32_t> rows_to_leave_out(const data::Dataset& dataset, const char* use);
+  data::ScheduleOptions schedule_options() const;
   void plan_steps();
   void load_or_resume();
   void start_loader();
@@ -92,9 +97,16 @@ class Trainer : public Session {
   // Reads the record of the step in flight, if any. Returns whether this step had to be repeated:
   // then a step that was queued after it has changed nothing and must be repeated too.
   bool consume_record();
+  void watch_loss(std::int64_t step);
   void log_interval();
   void evaluate_now();
   double epoch_after(const data::StepBatches& batches);
+
+  // Training on a stream (trainer_stream.cpp).
+  void open_stream();
+  void start_stream();
+  void record_stream_place();
+  std::optional<data::StepBatches> next_batches();
 
   // Replacing a lost rank (trainer_replacement.cpp).
   // Why this run cannot go on with a new process in a lost rank's place; empty: it can.
@@ -117,6 +129,8 @@ class Trainer : public Session {
   BatchPlan batch_;
   std::int64_t global_batch_ = 0;
   std::unique_ptr<Pacer> pacer_;
+  std::unique_ptr<data::TextEncoder> stream_encoder_;
+  std::unique_ptr<data::Stream> stream_;  // instead of train_data_ and plan_
   std::unique_ptr<data::Loader> loader_;
   std::optional<data::StepBatches> next_;
   StepOutcome complete_outcome(const InFlight& step);
@@ -130,6 +144,7 @@ class Trainer : public Session {
   std::int64_t last_evaluated_ = -1;
   bool stop_requested_ = false, training_over_ = false;
   double last_loss_ = 0;
+  std::int64_t steps_of_high_loss_ = 0;  // in a row, see loss_watchdog_threshold
 };
 
 }  // namespace mgpu::train

@@ -1,6 +1,5 @@
 // The part of setup() that needs no GPU and no communicator: the model's files and the data.
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,8 +10,10 @@
 
 #include "rendezvous/store/client.hpp"
 #include "runtime/checkpoint/file.hpp"
+#include "runtime/config/resolve.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/train/new_tokenizer.hpp"
+#include "runtime/train/row_sources.hpp"
 #include "runtime/train/trainer.hpp"
 
 namespace mgpu::train {
@@ -25,22 +26,13 @@ constexpr auto kPrepareTimeout = std::chrono::hours(24);
 // How long a file written by rank 0 may take to become visible here (network file systems).
 constexpr auto kVisibleWithin = std::chrono::seconds(30);
 
-std::string cache_folder(const TrainConfig& config) {
-  if (!config.dataset_prepared_path.empty()) return config.dataset_prepared_path;
-  if (const char* home = getenv("XDG_CACHE_HOME")) return std::string(home) + "/mgpu-train";
-  if (const char* home = getenv("HOME")) return std::string(home) + "/.cache/mgpu-train";
-  return (fs::path(config.output_dir) / ".tokens").string();
-}
-
-data::RowOptions row_options(const TrainConfig& config, std::int64_t vocabulary) {
-  data::RowOptions rows;
-  rows.format = config.dataset_format;
-  rows.text_field = config.dataset_text_field;
-  rows.prompt_template = config.prompt_template;
-  rows.completion_only_loss = config.completion_only_loss;
-  rows.assistant_only_loss = config.assistant_only_loss;
-  rows.vocabulary = vocabulary;
-  return rows;
+// Nobody knows how long the rows of a stream are.
+void check_window_of_stream(std::int64_t window, std::int64_t max_length) {
+  if (window == 0 || max_length <= window) return;
+  throw_recipe_error(fmt::format(
+      "max_length: {} tokens are more than the model's sliding_window of {}, and sliding-window "
+      "attention is not supported; with streaming, set max_length to at most {}",
+      max_length, window, window));
 }
 
 }  // namespace
@@ -48,8 +40,23 @@ data::RowOptions row_options(const TrainConfig& config, std::int64_t vocabulary)
 void Trainer::open_files() {
   if (needs_new_tokenizer(config_)) train_tokenizer();
   open_model();
-  check_window(source_->config, config_.max_length);
   start_times_->measure("data", [&] { open_data(); });
+  for (const auto* rows : {&train_data_, &eval_data_})
+    if (*rows) check_window((*rows)->dataset);
+  if (stream_) check_window_of_stream(source_->config.sliding_window, config_.max_length);
+}
+
+// The window has no effect on rows that are not longer, and with packing each row attends to
+// itself.
+void Trainer::check_window(const data::Dataset& rows) const {
+  const auto window = source_->config.sliding_window;
+  const auto lengths = rows.lengths();
+  const auto longest = std::max_element(lengths.begin(), lengths.end());
+  if (window == 0 || longest == lengths.end() || *longest <= window) return;
+  throw_recipe_error(fmt::format(
+      "{}: the row has {} tokens, which are more than the model's sliding_window of {}, and "
+      "sliding-window attention is not supported; set max_length to at most {} to cut it",
+      rows.where(static_cast<std::uint32_t>(longest - lengths.begin())), *longest, window, window));
 }
 
 // Rank 0 trains the tokenizer, and the other ranks wait until they see its files.
@@ -57,8 +64,7 @@ void Trainer::train_tokenizer() {
   checkpoint::make_writable_folder(config_.output_dir);
   if (takes_a_place()) return;  // the lost rank has waited for the files
   if (contract_.rank == 0)
-    for (auto& note : make_tokenizer(config_, row_options(config_, 0)))
-      notes_.push_back(std::move(note));
+    for (auto& note : make_tokenizer(config_)) notes_.push_back(std::move(note));
   if (contract_.world_size == 1) return;
   rendezvous::store::StoreClient store(contract_.master_addr, contract_.master_port,
                                        kPrepareTimeout);
@@ -81,8 +87,7 @@ void Trainer::train_tokenizer() {
 // take hours, and a communicator should not stay idle that long.
 data::Prepared Trainer::prepare(const std::vector<DataSource>& sources, const char* purpose) {
   data::PrepareOptions options;
-  options.cache = cache_folder(config_);
-  options.rows = row_options(config_, source_->config.vocab_size);
+  options.cache = token_cache(config_);
   options.max_length = config_.max_length;
   options.skip_bad_rows = config_.on_bad_row == BadRow::skip;
   options.threads = config_.dataset_num_proc;
@@ -100,15 +105,16 @@ data::Prepared Trainer::prepare(const std::vector<DataSource>& sources, const ch
                      contract_.world_size);
     };
   }
-  std::vector<data::Source> files;
-  for (const auto& source : sources) files.push_back({source.path, source.weight});
   const data::TextEncoder encoder(source_->tokenizer, source_->chat_template);
   encoder_digest_ = encoder.fingerprint();
-  return data::prepare(files, options, encoder);
+  return data::prepare(row_sources(config_, sources, source_->config.vocab_size), options, encoder);
 }
 
 void Trainer::open_data() {
-  train_data_ = prepare(config_.dataset_name, "training");
+  if (config_.streaming)
+    open_stream();
+  else
+    train_data_ = prepare(config_.dataset_name, "training");
   if (!config_.eval_dataset.empty()) eval_data_ = prepare(config_.eval_dataset, "evaluation");
 }
 

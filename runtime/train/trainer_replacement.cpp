@@ -33,7 +33,10 @@ std::string Trainer::replacement_obstacle() const {
   if (config_.load_best_model_at_end || config_.save_strategy == When::best)
     return "keeping the best model is not supported";
   if (config_.early_stopping_patience > 0) return "early stopping is not supported";
+  if (config_.streaming) return "streaming is not supported";
   if (trace_) return "trace_steps is not supported";
+  if (gemms_) return "gemm_choice: timed is not supported";
+  if (config_.use_peft && config_.pissa) return "init_lora_weights: pissa is not supported";
   return {};
 }
 
@@ -77,6 +80,7 @@ void Trainer::replace_lost_peer() {
     consume_record();
   } catch (const comm::PeerLost&) {  // the step in flight is not complete: it is taken again
   }
+  abandon_save();  // the lost rank's part may be missing
   loader_.reset();
   learner_->abandon_step();
   rejoinable_->rejoin(peers_->take());

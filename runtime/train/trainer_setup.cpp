@@ -9,15 +9,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 
 #include "runtime/config/keys/optimizer_names.hpp"
 #include "runtime/config/planning/planner.hpp"
+#include "runtime/data/repeated_examples.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/failure_report.hpp"
-#include "runtime/train/four_bit.hpp"
+#include "runtime/train/row_sources.hpp"
 #include "runtime/train/trainer.hpp"
 #include "runtime/train/weights_io.hpp"
 
@@ -65,33 +65,54 @@ void Trainer::adopt_micro_batch() {
 // The plan of memory is for the longest row that there is; with packing, bins are full.
 void Trainer::plan_memory() {
   refuses_too_large_ = true;
+  if (stream_) return;
   const auto lengths = train_data_->dataset.lengths();
   if (config_.packing || lengths.empty()) return;
   planned_length_ =
       std::min<std::int64_t>(config_.max_length, *std::max_element(lengths.begin(), lengths.end()));
 }
 
-void Trainer::plan_steps() {
-  const auto data_seed = config_.data_seed.value_or(config_.seed);
-  const auto& dataset = train_data_->dataset;
-  auto split = data::split(dataset.ranges(), config_.val_set_size, data_seed);
-  if (eval_data_) {
-    eval_dataset_ = &eval_data_->dataset;
-    std::vector<std::uint32_t> all(eval_dataset_->size());
-    std::iota(all.begin(), all.end(), 0U);
-    eval_items_ = data::singles(all);
-  } else if (!split.validation.empty()) {
-    eval_dataset_ = &dataset;
-    eval_items_ = data::singles(split.validation);
-  }
+// Those that equal an earlier row, if the recipe requests so.
+std::vector<std::uint32_t> Trainer::rows_to_leave_out(const data::Dataset& dataset,
+                                                      const char* use) {
+  if (!config_.dataset_exact_deduplication) return {};
+  auto repeated = data::repeated_examples(dataset);
+  notes_.push_back(fmt::format(
+      "dataset_exact_deduplication: {} of {} {} rows equal an earlier one and are left out",
+      repeated.size(), dataset.size(), use));
+  return repeated;
+}
+
+data::ScheduleOptions Trainer::schedule_options() const {
   data::ScheduleOptions options;
-  options.seed = data_seed;
+  options.seed = config_.data_seed.value_or(config_.seed);
   options.global_batch = global_batch_;
   options.shuffle = config_.shuffle_dataset;
   options.packing = config_.packing;
+  options.pack_in_order = config_.packing_strategy == "sequential";
   options.capacity = static_cast<std::uint32_t>(config_.max_length);
   options.group_by_length = config_.group_by_length;
-  plan_.emplace(dataset.lengths(), std::move(split.train), options);
+  return options;
+}
+
+void Trainer::plan_steps() {
+  if (eval_data_) {
+    eval_dataset_ = &eval_data_->dataset;
+    const auto repeated = rows_to_leave_out(*eval_dataset_, "evaluation");
+    eval_items_ = data::singles(data::split(eval_dataset_->ranges(), 0, 0, repeated).all());
+  }
+  if (!stream_) {
+    const auto& dataset = train_data_->dataset;
+    const auto options = schedule_options();
+    const auto left_out = rows_to_leave_out(dataset, "training");
+    auto split = data::split(dataset.ranges(), config_.val_set_size, options.seed, left_out);
+    if (!eval_data_ && !split.validation.empty()) {
+      eval_dataset_ = &dataset;
+      eval_items_ = data::singles(split.validation);
+    }
+    data::interleave(split.train, mixed_datasets(config_.dataset_name), mixture_of(config_));
+    plan_.emplace(dataset.lengths(), std::move(split.train), options);
+  }
   total_steps_ =
       config_.max_steps > 0 ? config_.max_steps : plan_->total_steps(config_.num_train_epochs);
   rates_.emplace(config_.lr_scheduler_type, config_.learning_rate, config_.warmup_steps,
@@ -102,9 +123,14 @@ void Trainer::plan_steps() {
 
 void Trainer::load_or_resume() {
   std::vector<std::string> digests;
-  for (const auto& report : train_data_->reports) digests.push_back(report.digest);
-  const Fingerprint task{{"dataset_name", dataset_digest(config_.dataset_name, digests)},
-                         {"tokenizer", encoder_digest_}};
+  if (stream_)
+    digests = stream_->digests();
+  else
+    for (const auto& report : train_data_->reports) digests.push_back(report.digest);
+  const Fingerprint task{
+      {"dataset_name", dataset_digest(config_.dataset_name, digests)},
+      {"tokenizer", encoder_digest_},
+      {"streaming", stream_ ? fmt::format("windows of {} rows", stream_->window_rows()) : "no"}};
   if (takes_a_place()) {
     begin_as_replacement(global_batch_, task);
     take_place();

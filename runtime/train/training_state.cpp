@@ -172,14 +172,14 @@ at::Device device_of(const Optimizer& optimizer) {
 
 }  // namespace
 
-checkpoint::FileRecord write_training_state(const std::string& checkpoint_folder,
-                                            parallel::Shards& shards, const Optimizer& optimizer,
-                                            int rank, int world) {
-  const auto folder = fs::path(checkpoint_folder) / kFolder;
-  fs::create_directories(folder);
-  const auto pieces = pieces_of(shards, optimizer, rank, world);
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
-  for (const auto& piece : pieces) {
+std::string training_state_file(int rank, int world) {
+  return fmt::format("{}/rank-{:05}-of-{:05}.safetensors", kFolder, rank, world);
+}
+
+std::vector<NamedTensor> training_state_tensors(parallel::Shards& shards,
+                                                const Optimizer& optimizer, int rank, int world) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& piece : pieces_of(shards, optimizer, rank, world)) {
     for (const auto& vector : piece.state->vectors) {
       const auto name = key_of(vector.name, piece.key);
       const auto part = part_of(vector.stored, piece.from, piece.size);
@@ -187,18 +187,30 @@ checkpoint::FileRecord write_training_state(const std::string& checkpoint_folder
       if (part.coded()) tensors.emplace_back(scales_name(name), part.scales);
     }
   }
+  return tensors;
+}
+
+std::vector<checkpoint::TensorPlan> plan_of(const std::vector<NamedTensor>& tensors) {
   std::vector<checkpoint::TensorPlan> plan;
   for (const auto& [name, tensor] : tensors)
     plan.push_back({name, dtype_of(tensor.scalar_type()), {tensor.numel()}});
-  checkpoint::SafetensorsWriter writer(
-      folder / fmt::format("rank-{:05}-of-{:05}.safetensors", rank, world), std::move(plan));
+  return plan;
+}
+
+checkpoint::FileRecord write_training_state(const std::string& checkpoint_folder,
+                                            parallel::Shards& shards, const Optimizer& optimizer,
+                                            int rank, int world) {
+  const auto path = fs::path(checkpoint_folder) / training_state_file(rank, world);
+  fs::create_directories(path.parent_path());
+  const auto tensors = training_state_tensors(shards, optimizer, rank, world);
+  checkpoint::SafetensorsWriter writer(path, plan_of(tensors));
   for (const auto& [name, tensor] : tensors) {
     const auto host = tensor.to(at::kCPU).contiguous();
     writer.write(name, std::span(static_cast<const std::byte*>(host.const_data_ptr()),
                                  static_cast<std::size_t>(host.nbytes())));
   }
   auto record = writer.finish();
-  record.name = fmt::format("{}/{}", kFolder, record.name);
+  record.name = training_state_file(rank, world);
   return record;
 }
 

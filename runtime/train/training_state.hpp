@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/checkpoint/safetensors.hpp"
@@ -17,6 +18,15 @@
 //   VECTOR_scales/NAME@BEGIN   of the blocks that the elements lie in
 // From these pieces any number of ranks, at any ZeRO stage, can assemble the parts they own.
 namespace mgpu::train {
+
+using NamedTensor = std::pair<std::string, at::Tensor>;
+
+// The file of a rank, relative to the checkpoint, and its tensors: views of the optimizer's state.
+std::string training_state_file(int rank, int world);
+std::vector<NamedTensor> training_state_tensors(parallel::Shards& shards,
+                                                const optim::Optimizer& optimizer, int rank,
+                                                int world);
+std::vector<checkpoint::TensorPlan> plan_of(const std::vector<NamedTensor>& tensors);
 
 checkpoint::FileRecord write_training_state(const std::string& checkpoint_folder,
                                             parallel::Shards& shards,

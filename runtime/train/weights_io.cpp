@@ -12,7 +12,7 @@
 #include <stdexcept>
 
 #include "runtime/train/file_copies.hpp"
-#include "runtime/train/four_bit.hpp"
+#include "runtime/train/packed_weights.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -34,12 +34,6 @@ at::Tensor with_rows(const at::Tensor& rows, std::int64_t wanted) {
   if (rows.size(0) >= wanted) return rows.narrow(0, 0, wanted);
   const auto mean = rows.to(at::kFloat).mean({0}, true).to(rows.scalar_type());
   return at::cat({rows, mean.expand({wanted - rows.size(0), rows.size(1)})});
-}
-
-at::Generator generator_for(std::uint64_t seed, const std::string& name) {
-  std::uint64_t hash = 14695981039346656037ULL ^ seed;  // FNV-1a
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return at::detail::createCPUGenerator(hash >> 1);
 }
 
 checkpoint::Nf4Tensor read_nf4(const checkpoint::Weights& weights, const model::Slot& slot) {
@@ -65,19 +59,18 @@ void for_each_slot(const parallel::Shards& shards, bool with_frozen, const Visit
 template <class Visit>
 void for_each_packed(const parallel::Shards& shards, const Visit& visit) {
   for (const auto& unit : shards.layout().units)
-    for (const auto& slot : unit.packed.slots) visit(slot, unit.nested);
+    for (const auto& slot : unit.packed.slots) visit(slot, unit);
 }
 
 void load_packed(parallel::Shards& shards, const checkpoint::Weights& weights) {
   const auto device = shards.device();
-  for_each_packed(shards, [&](const model::Slot& slot, bool nested) {
+  for_each_packed(shards, [&](const model::Slot& slot, const model::UnitLayout& unit) {
     if (checkpoint::is_nf4(weights, slot.name)) {
-      const auto matrix = read_nf4(weights, slot);
-      shards.set(slot.name, quantized_bytes(matrix, device));
+      shards.set(slot.name, quantized_bytes(read_nf4(weights, slot), device));
     } else {
       const auto value = tensor_over(weights.get(checkpoint::TensorShape{slot.name, slot.shape}));
       try {
-        shards.set(slot.name, quantized_bytes(value, nested, device));
+        shards.set(slot.name, packed_bytes(value, unit, device));
       } catch (const std::runtime_error& e) {
         throw std::runtime_error(fmt::format("{}: {}", slot.name, e.what()));
       }
@@ -85,11 +78,16 @@ void load_packed(parallel::Shards& shards, const checkpoint::Weights& weights) {
   });
 }
 
-at::Tensor drawn(const model::Slot& slot, double deviation, std::uint64_t seed) {
-  auto value = at::empty(slot.shape, at::kFloat);
-  if (slot.name.ends_with("norm.weight")) return value.fill_(1);
-  if (slot.name.ends_with(".bias")) return value.zero_();
-  return value.normal_(0, deviation, generator_for(seed, slot.name));
+// The dimension in which `appended` makes the tensor larger.
+int appended_dimension(const std::string& name) {
+  return name.ends_with(model::kLoraA) ? 0 : 1;
+}
+
+at::Tensor with_appended(const std::string& name, const at::Tensor& value,
+                         const Appended& appended) {
+  const auto found = appended.find(name);
+  if (found == appended.end()) return value;
+  return at::cat({value.to(found->second.options()), found->second}, appended_dimension(name));
 }
 
 // Without a writer or a name it writes nothing.
@@ -102,6 +100,19 @@ void write_tensor(checkpoint::WeightsWriter* writer, const std::string& name,
 }
 
 }  // namespace
+
+at::Generator generator_for(std::uint64_t seed, const std::string& name) {
+  std::uint64_t hash = 14695981039346656037ULL ^ seed;  // FNV-1a
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return at::detail::createCPUGenerator(hash >> 1);
+}
+
+at::Tensor drawn(const model::Slot& slot, double deviation, std::uint64_t seed) {
+  auto value = at::empty(slot.shape, at::kFloat);
+  if (slot.name.ends_with("norm.weight")) return value.fill_(1);
+  if (slot.name.ends_with(".bias")) return value.zero_();
+  return value.normal_(0, deviation, generator_for(seed, slot.name));
+}
 
 at::ScalarType scalar_type(DType dtype) {
   for (const auto& [file, torch] : kTypes)
@@ -159,16 +170,16 @@ void draw_weights(parallel::Shards& shards, double deviation, std::uint64_t seed
   for_each_slot(shards, true, [&](const model::Slot& slot) {
     if (!is_adapter(slot.name)) shards.set(slot.name, drawn(slot, deviation, seed));
   });
-  for_each_packed(shards, [&](const model::Slot& slot, bool nested) {
-    shards.set(slot.name, quantized_bytes(drawn(slot, deviation, seed), nested, shards.device()));
+  for_each_packed(shards, [&](const model::Slot& slot, const model::UnitLayout& unit) {
+    shards.set(slot.name, packed_bytes(drawn(slot, deviation, seed), unit, shards.device()));
   });
 }
 
 void draw_adapters(parallel::Shards& shards, std::uint64_t seed) {
   for_each_slot(shards, false, [&](const model::Slot& slot) {
-    if (!is_adapter(slot.name)) return;
+    if (!is_adapter(slot.name) || slot.name.ends_with(model::kMagnitude)) return;
     auto value = at::empty(slot.shape, at::kFloat);
-    if (slot.name.ends_with("lora_B.weight")) {
+    if (slot.name.ends_with(model::kLoraB)) {
       value.zero_();
     } else {
       const double bound = 1 / std::sqrt(static_cast<double>(slot.shape[1]));
@@ -179,31 +190,56 @@ void draw_adapters(parallel::Shards& shards, std::uint64_t seed) {
 }
 
 std::vector<checkpoint::TensorPlan> plan_of(const parallel::Shards& shards, at::ScalarType dtype,
-                                            bool with_frozen, const Rename& rename) {
+                                            bool with_frozen, const Rename& rename,
+                                            const Appended& appended) {
   std::vector<checkpoint::TensorPlan> plan;
   for_each_slot(shards, with_frozen, [&](const model::Slot& slot) {
-    if (auto name = rename(slot.name); !name.empty())
-      plan.push_back({std::move(name), dtype_of(dtype), slot.shape});
+    auto name = rename(slot.name);
+    if (name.empty()) return;
+    auto shape = slot.shape;
+    if (const auto more = appended.find(slot.name); more != appended.end()) {
+      const int dimension = appended_dimension(slot.name);
+      shape[static_cast<std::size_t>(dimension)] += more->second.size(dimension);
+    }
+    plan.push_back({std::move(name), dtype_of(dtype), std::move(shape)});
   });
   return plan;
 }
 
-void write_weights(parallel::Shards& shards, checkpoint::WeightsWriter* writer,
-                   at::ScalarType dtype, bool with_frozen, const Rename& rename) {
-  const auto write = [&](const std::string& name, const at::Tensor& value) {
-    write_tensor(writer, rename(name), value, dtype);
+void visit_weights(parallel::Shards& shards, bool with_frozen, const Appended& appended,
+                   const VisitTensor& visit) {
+  const auto visit_whole = [&](const std::string& name, const at::Tensor& value) {
+    visit(name, with_appended(name, value, appended));
   };
-  shards.visit(true, write);
-  if (with_frozen) shards.visit(false, write);
+  shards.visit(true, visit_whole);
+  if (with_frozen) shards.visit(false, visit_whole);
 }
 
-void write_master_weights(parallel::Shards& shards, const optim::Optimizer& optimizer,
-                          checkpoint::WeightsWriter* writer, const Rename& rename) {
+void visit_master_weights(parallel::Shards& shards, const optim::Optimizer& optimizer,
+                          const Appended& appended, const VisitTensor& visit) {
   std::vector<at::Tensor> masters;
   for (const auto& state : optimizer.states()) masters.push_back(state.at("master").values);
   shards.visit_owned(masters, [&](const std::string& name, const at::Tensor& value) {
-    write_tensor(writer, rename(name), value, at::kFloat);
+    visit(name, with_appended(name, value, appended));
   });
+}
+
+void write_weights(parallel::Shards& shards, checkpoint::WeightsWriter* writer,
+                   at::ScalarType dtype, bool with_frozen, const Rename& rename,
+                   const Appended& appended) {
+  visit_weights(shards, with_frozen, appended,
+                [&](const std::string& name, const at::Tensor& value) {
+                  write_tensor(writer, rename(name), value, dtype);
+                });
+}
+
+void write_master_weights(parallel::Shards& shards, const optim::Optimizer& optimizer,
+                          checkpoint::WeightsWriter* writer, const Rename& rename,
+                          const Appended& appended) {
+  visit_master_weights(shards, optimizer, appended,
+                       [&](const std::string& name, const at::Tensor& value) {
+                         write_tensor(writer, rename(name), value, at::kFloat);
+                       });
 }
 
 }  // namespace mgpu::train

@@ -39,6 +39,18 @@ if(MGPU_RUNTIME)
   target_include_directories(mgpu_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE})
   target_link_libraries(mgpu_xxhash INTERFACE ${XXHASH_LIBRARY})
 
+  find_path(ZLIB_INCLUDE zlib.h REQUIRED)
+  find_library(ZLIB_STATIC libz.a REQUIRED)
+  add_library(mgpu_zlib INTERFACE)
+  target_include_directories(mgpu_zlib SYSTEM INTERFACE ${ZLIB_INCLUDE})
+  target_link_libraries(mgpu_zlib INTERFACE ${ZLIB_STATIC})
+
+  find_path(ZSTD_INCLUDE zstd.h REQUIRED)
+  find_library(ZSTD_STATIC libzstd.a REQUIRED)
+  add_library(mgpu_zstd INTERFACE)
+  target_include_directories(mgpu_zstd SYSTEM INTERFACE ${ZSTD_INCLUDE})
+  target_link_libraries(mgpu_zstd INTERFACE ${ZSTD_STATIC})
+
   find_path(OPENSSL_INCLUDE openssl/evp.h REQUIRED)
   find_library(CRYPTO_STATIC libcrypto.a REQUIRED)
   add_library(mgpu_crypto INTERFACE)

@@ -28,8 +28,8 @@ RUNPATH = ["$ORIGIN/../torch/lib", "$ORIGIN/../nvidia/{cuda}/lib", "$ORIGIN/../n
            "$ORIGIN/cpu"]
 # Debian packages whose code is linked statically, or whose headers have code.
 LINKED_PACKAGES = ["libboost*-dev", "libcli11-dev", "libfmt-dev", "libpcre2-dev", "libssl-dev",
-                   "libutf8proc-dev", "libxxhash-dev", "libyaml-cpp-dev", "nlohmann-json3-dev",
-                   "libstdc++-*-dev"]
+                   "libutf8proc-dev", "libxxhash-dev", "libyaml-cpp-dev", "libzstd-dev",
+                   "nlohmann-json3-dev", "libstdc++-*-dev", "zlib1g-dev"]
 SUMMARIES = {
     "mgpu-run": "Starts one process per GPU on one or many machines, supervises and restarts them",
     "mgpu-train": "Fine-tunes language models on all GPUs with one command, without Python",
@@ -69,6 +69,15 @@ def architectures_of(build):
     return path.read_text().split() if path.exists() else []
 
 
+def package_notices(site, name):
+    """The licence of a Python package whose headers the worker or the plug-in contains."""
+    text = []
+    for path in sorted(site.glob(f"{name}-*.dist-info/licenses/*")):
+        text.append(f"\n{'=' * 78}\n{name}: {path.name}\n{'=' * 78}\n\n")
+        text.append(path.read_text(errors="replace"))
+    return "".join(text).encode()
+
+
 def third_party_notices():
     text = ["mgpu contains code of the following packages.\n"]
     for pattern in LINKED_PACKAGES:
@@ -91,6 +100,7 @@ class Worker:
         text = (torch / "version.py").read_text()
         self.torch = python_value(text, "__version__").partition("+")[0]
         self.cuda = python_value(text, "cuda") or ""
+        self.notices = package_notices(torch.parent, "torch")
         major = self.cuda.partition(".")[0]
         with tempfile.TemporaryDirectory() as folder:
             target = pathlib.Path(folder, "mgpu-train")
@@ -101,10 +111,17 @@ class Worker:
             search = [*folders, *map(str, torch.parent.glob("nvidia/*/lib"))]
             for path in cpu_libraries.write_all(source, search, folder):
                 self.files.append(wheel.File(f"cpu/{path.name}", path.read_bytes(), True))
+            plugin = source.parent / "mgpu-columnar.so"
+            if plugin.exists():
+                self.notices += package_notices(pathlib.Path(elf.runpath(plugin)[0]).parent, "pyarrow")
+                target = pathlib.Path(folder, plugin.name)
+                target.write_bytes(stripped(plugin))
+                elf.set_runpath(target, ["$ORIGIN/../pyarrow"])
+                self.files.append(wheel.File(plugin.name, target.read_bytes(), True))
         about = {"version": version, "torch": self.torch, "cuda": self.cuda,
                  "architectures": architectures_of(build)}
         self.files.append(wheel.File("build.json", (json.dumps(about) + "\n").encode()))
-        self.path = source
+        self.paths = [source, *(p for p in [source.parent / "mgpu-columnar.so"] if p.exists())]
 
 
 def description(name):
@@ -114,17 +131,18 @@ def description(name):
 
 
 def write_wheels(folder, build, version, worker, licenses, time):
+    """`licenses` are those of mgpu-run and those of mgpu-train."""
     run, train = build / "bin" / "mgpu-run", build / "bin" / "mgpu-train"
     package = wheel.Package("mgpu-run", version, f"py3-none-{check_binary.platform_tag([run])}",
                             SUMMARIES["mgpu-run"], description("mgpu-run"))
-    yield wheel.write(folder, package, [package.script("mgpu-run", stripped(run))], licenses, time)
+    yield wheel.write(folder, package, [package.script("mgpu-run", stripped(run))], licenses[0], time)
     release = ".".join(worker.torch.split(".")[:2])
-    tag = check_binary.platform_tag([train, worker.path])
+    tag = check_binary.platform_tag([train, *worker.paths])
     package = wheel.Package("mgpu-train", version, f"py3-none-{tag}", SUMMARIES["mgpu-train"],
                             description("mgpu-train"), (f"torch=={release}.*",), ">=3.10")
     files = [wheel.File(f"mgpu_train/{f.name}", f.content, f.executable) for f in worker.files]
     files.append(package.script("mgpu-train", stripped(train)))
-    yield wheel.write(folder, package, files, licenses, time)
+    yield wheel.write(folder, package, files, licenses[1], time)
 
 
 def write_deb(folder, build, version, licenses, seconds):
@@ -161,9 +179,10 @@ def write_all(build, folder):
     time = (date.year, date.month, date.day, date.hour, date.minute, date.second // 2 * 2)
     licenses = {"LICENSE": (ROOT / "LICENSE").read_bytes(), "THIRD-PARTY": third_party_notices()}
     worker = Worker(build, version)
-    written = [*write_wheels(folder, build, version, worker, licenses, time),
+    all_licenses = {**licenses, "THIRD-PARTY": licenses["THIRD-PARTY"] + worker.notices}
+    written = [*write_wheels(folder, build, version, worker, (licenses, all_licenses), time),
                write_deb(folder, build, version, licenses, seconds),
-               write_tarball(folder, build, version, worker, licenses, seconds)]
+               write_tarball(folder, build, version, worker, all_licenses, seconds)]
     containerfile = folder / "Containerfile"
     containerfile.write_bytes((TEMPLATES / "Containerfile").read_bytes())
     written.append(containerfile)

@@ -51,9 +51,43 @@ class Architectures(GpuAtHand):
         self.assertEqual(self.chosen("echo 6.1; echo 7.5"), "75")
 
 
+class Compiler(GpuAtHand):
+    def nvcc(self, name, release):
+        return self.program(name, f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V1'\n")
+
+    def found(self, major):
+        script = self.program("script.cmake", f"""
+            include({ROOT}/scripts/cmake/CudaCompiler.cmake)
+            mgpu_find_nvcc(found {major} {self.dir}/site)
+            message(NOTICE "found ${{found}}")""")
+        done = subprocess.run(["cmake", "-P", script], capture_output=True, text=True, check=True,
+                              env={**os.environ, "PATH": f"{self.dir}/bin:{os.environ['PATH']}"})
+        return done.stderr.strip().removeprefix("found").strip()
+
+    def test_the_compiler_beside_torch_comes_before_that_on_path(self):
+        self.nvcc("bin/nvcc", "13.1")
+        self.assertEqual(self.found(13), f"{self.dir}/bin/nvcc")
+        beside = self.nvcc("site/nvidia/cu13/bin/nvcc", "13.0")
+        self.assertEqual(self.found(13), str(beside))
+
+    def test_a_compiler_of_another_version_of_cuda_is_not_taken(self):
+        self.nvcc("bin/nvcc", "12.4")
+        self.nvcc("site/nvidia/cu99/bin/nvcc", "98.0")
+        self.assertEqual(self.found(12), f"{self.dir}/bin/nvcc")
+        self.assertEqual(self.found(99), "")
+
+
 class Setup(GpuAtHand):
-    def set_up(self, *options, smi="echo 'GPU 0: made up'"):
-        """What setup.sh has pip install on a machine that has torch and no CUDA compiler."""
+    def set_up(self, *options, **others):
+        """What setup.sh has pip and apt-get install on a machine with torch and no CUDA compiler.
+        `candidate` is the version of nvidia-cuda-toolkit that apt offers, and `driver` a script that
+        succeeds if the driver is of a package."""
+        done, installed = self.run_setup(*options, **others)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return installed
+
+    def run_setup(self, *options, smi="echo 'GPU 0: made up'", candidate="", driver="exit 0",
+                  **variables):
         scripts = self.dir / "tree" / "scripts"
         scripts.mkdir(parents=True, exist_ok=True)
         for name in ("setup.sh", "requirements.txt", "requirements-cuda.txt"):
@@ -61,15 +95,21 @@ class Setup(GpuAtHand):
         self.program("tree/scripts/torch_python.sh", "#!/bin/sh\necho python3\n")
         self.program("tree/.deps/venv/bin/pip", f"#!/bin/sh\necho \"$*\" >>{self.dir}/installed\n")
         self.program("bin/nvidia-smi", f"#!/bin/sh\n{smi}\n")
-        for name in ("bash", "env", "sed", "dirname", "mktemp", "rm", "grep", "cat"):
+        # The torch that is not pinned is for CUDA 12.8. All system packages are there.
+        self.program("bin/python3", "#!/bin/sh\necho 12.8\n")
+        self.program("bin/dpkg", "#!/bin/sh\necho 'Status: install ok installed'\n"
+                     f'if [ "$1" = -S ]; then {driver}; fi\n')
+        self.program("bin/apt-cache", f"#!/bin/sh\necho '  Candidate: {candidate or '(none)'}'\n")
+        self.program("bin/apt-get", f"#!/bin/sh\necho \"apt $*\" >>{self.dir}/installed\n")
+        self.program("bin/sudo", '#!/bin/sh\nexec "$@"\n')
+        for name in ("bash", "env", "sed", "dirname", "mktemp", "rm", "grep", "cat", "id"):
             link = self.dir / "bin" / name
             if not link.exists():
                 link.symlink_to(shutil.which(name))
         done = subprocess.run([scripts / "setup.sh", *options], capture_output=True, text=True,
-                              env={"PATH": f"{self.dir}/bin", "MGPU_NO_INSTALL": "1"})
-        self.assertEqual(done.returncode, 0, done.stderr)
+                              env={"PATH": f"{self.dir}/bin", "MGPU_NO_INSTALL": "1", **variables})
         installed = self.dir / "installed"
-        return installed.read_text() if installed.exists() else ""
+        return done, installed.read_text() if installed.exists() else ""
 
     def test_the_cuda_compiler_is_installed_where_there_is_a_gpu_and_none(self):
         self.assertIn("requirements-cuda.txt", self.set_up("--torch"))
@@ -81,8 +121,36 @@ class Setup(GpuAtHand):
         self.program("bin/nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
         self.assertEqual(self.set_up("--torch"), "")
 
-    def test_another_version_of_torch_gets_no_compiler_of_cuda_13(self):
+    def test_a_torch_for_cuda_12_gets_the_compiler_of_the_system(self):
+        installed = self.set_up("--torch=2.10.0", candidate="12.4.131~12.4.1-2", MGPU_NO_INSTALL="")
+        self.assertIn("install -y --no-install-recommends nvidia-cuda-toolkit", installed)
+        self.assertNotIn("requirements-cuda.txt", installed)
+
+    def test_a_system_without_a_compiler_of_cuda_12_builds_without_our_kernels(self):
+        for candidate in ("11.8.89~11.8.0-5", ""):
+            with self.subTest(candidate=candidate):
+                done, installed = self.run_setup("--torch=2.10.0", candidate=candidate,
+                                                 MGPU_NO_INSTALL="")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertNotIn(" install ", installed)
+                self.assertIn("setup: no nvcc of CUDA 12 was found, so GPUs run without our kernels; "
+                              "Debian 13 ", done.stdout)
+        done, _ = self.run_setup("--torch=2.10.0", "--cuda")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+        self.assertIn("setup: no nvcc of CUDA 12 was found; Debian 13 ", done.stderr)
+
+    def test_the_libraries_of_a_second_driver_are_not_installed(self):
+        options = dict(candidate="12.4.131~12.4.1-2", MGPU_NO_INSTALL="", driver="exit 1")
+        done, installed = self.run_setup("--torch=2.10.0", "--cuda", **options)
+        self.assertNotIn(" install ", installed)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+        self.assertIn("would add a second driver's libraries", done.stderr)
+        self.assertIn("install -y", self.set_up("--torch=2.10.0", "--cuda", smi="exit 9", **options))
+
+    def test_a_compiler_of_cuda_12_on_path_is_used_for_a_torch_for_cuda_12(self):
+        self.program("bin/nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 12.8, V12.8.93'\n")
         self.assertEqual(self.set_up("--torch=2.10.0"), "")
+        self.assertIn("requirements-cuda.txt", self.set_up("--torch"))
 
 
 if __name__ == "__main__":

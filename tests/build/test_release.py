@@ -4,6 +4,7 @@ import base64
 import csv
 import hashlib
 import io
+import os
 import pathlib
 import shutil
 import subprocess
@@ -156,6 +157,28 @@ class Elf(FolderTest):
             self.assertEqual((done.returncode, done.stderr),
                              (1, f"mgpu-train: this torch was built without CUDA, which has no "
                               f"{function}\n"))
+
+
+class TryingARelease(FolderTest):
+    SCRIPTS = ("tests/gpu/try_release.sh", "scripts/release/try_in_chroot.sh")
+
+    def run_script(self, script, *words):
+        return subprocess.run([ROOT / script, *words], capture_output=True, text=True,
+                              env={**os.environ, "TMPDIR": str(self.dir)})
+
+    def test_mistakes_on_the_command_line_are_named(self):
+        for script in self.SCRIPTS:
+            self.assertIn("Usage: ", self.run_script(script, "--help").stdout)
+            for words, line in ((["--odd"], "unknown option --odd; see"), (["--ranks"], "--ranks needs a ")):
+                done = self.run_script(script, *words)
+                self.assertEqual((done.returncode, done.stdout), (2, ""), script)
+                self.assertIn(line, done.stderr)
+
+    def test_a_folder_without_wheels_is_named_and_nothing_is_left(self):
+        done = self.run_script(self.SCRIPTS[0], self.dir)
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (1, "", f"try_release: {self.dir} has no mgpu_run-*.whl\n"))
+        self.assertEqual(list(self.dir.iterdir()), [])
 
 
 if __name__ == "__main__":

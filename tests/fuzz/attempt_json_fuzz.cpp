@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "launcher/lifecycle/report.hpp"
+#include "launcher/nodes/progress_json.hpp"
 #include "rendezvous/protocol.hpp"
 
 using namespace mgpu;
@@ -30,6 +32,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   require(!launcher::failure_report(end).empty());
   require(!launcher::report_json(end).empty());
   launcher::restart_line(attempt, {}, 3);
+  const auto progress = launcher::progress_from_json(text);
+  require(launcher::progress_from_json(launcher::progress_to_json(progress).dump()) == progress);
   try {
     const auto message = rendezvous::decode(text);
     const std::string again = rendezvous::encode(message);

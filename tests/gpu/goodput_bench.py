@@ -12,18 +12,20 @@ import os
 import pathlib
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
 import restart_bench
-from random_model import write_model
+from random_model import SHAPES, write_model
 from restart_bench import NativeJob, wait_for
 
 
 def distinct_steps(args, model, way):
-    """Runs the job for so many seconds from its first step; returns its distinct steps, and kills."""
+    """Runs the job for so many seconds from its first step; returns its distinct steps a second, the
+    number of kills, and the median time of a step."""
     args.replace = way == "replace"
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         folder = pathlib.Path(folder)
@@ -42,11 +44,12 @@ def distinct_steps(args, model, way):
                     os.kill(random.choice(job.pids()), signal.SIGKILL)
                     kills += 1
                 time.sleep(0.05)
-            done = {step for step, at in job.steps() if step > first and at <= began + seconds}
+            steps = [(step, at) for step, at in job.steps() if step > first and at <= began + seconds]
         finally:
             process.terminate()
             process.wait(timeout=120)
-    return len(done) / seconds, kills
+    gaps = [after - before for (_, before), (_, after) in zip(steps, steps[1:])]
+    return len({step for step, _ in steps}) / seconds, kills, statistics.median(gaps)
 
 
 def main():
@@ -62,13 +65,14 @@ def main():
     healthy = None
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         model = pathlib.Path(folder) / "model"
-        write_model(model, dict(zip(restart_bench.NAMES, restart_bench.SHAPES[args.model])))
+        write_model(model, SHAPES[args.model])
+        os.sync()  # else the first checkpoints wait until the model's files are on the disk
         for way in args.ways.split(","):
-            rate, kills = distinct_steps(args, model, way)
+            rate, kills, step = distinct_steps(args, model, way)
             healthy = rate if way == "none" else healthy
             share = f", {rate / healthy:.1%} of the run without faults" if kills and healthy else ""
             print(f"{args.model} {args.task}, {args.ranks} ranks, {way}: {rate:.3f} steps/s, "
-                  f"{kills} kills{share}", flush=True)
+                  f"{kills} kills{share}; median step {step * 1000:.1f} ms", flush=True)
 
 
 if __name__ == "__main__":

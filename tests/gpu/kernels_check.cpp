@@ -18,15 +18,17 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
+#include "runtime/data/batch.hpp"
 #include "runtime/kernels/attention.hpp"
+#include "runtime/kernels/int8.hpp"
 #include "runtime/kernels/nf4.hpp"
+#include "runtime/kernels/noise.hpp"
 #include "runtime/kernels/on_gpu.hpp"
 #include "runtime/kernels/ops.hpp"
 #include "runtime/kernels/paged.hpp"
@@ -34,11 +36,14 @@
 #include "runtime/optim/adamw_step.hpp"
 #include "runtime/optim/moment_vectors.hpp"
 #include "runtime/train/device.hpp"
+#include "runtime/train/to_device.hpp"
+#include "tests/gpu/kernel_times.hpp"
 
 namespace {
 
 using namespace mgpu;
 using at::Tensor;
+using gpu_test::draw;
 
 bool good = true;
 
@@ -53,10 +58,6 @@ void compare(const std::string& what, const Tensor& gpu, const Tensor& wanted, d
   const bool fine = error <= limit;
   good = good && fine;
   printf("%-5s %-52s error %.2e (limit %.0e)\n", fine ? "ok" : "BAD", what.c_str(), error, limit);
-}
-
-Tensor draw(at::IntArrayRef shape, at::ScalarType type) {
-  return at::randn(shape).to(type).to(at::kCUDA);
 }
 
 Tensor reference(const Tensor& x) {
@@ -315,6 +316,35 @@ void check_nf4(std::int64_t rows, std::int64_t columns, bool nested, at::ScalarT
   compare("nf4 is close to the original" + name, got, weight, 0.12);
 }
 
+// Codes and scales must match bit for bit, and the noise of NEFTune up to rounding.
+void check_int8(std::int64_t rows, std::int64_t columns, at::ScalarType type, double limit) {
+  const auto weight = at::randn({rows, columns}).mul_(0.02).to(at::kBFloat16);
+  const auto bytes = ops::int8_layout(rows, columns).bytes;
+  const auto host = ops::int8_over(at::zeros({bytes}, at::kByte), rows, columns);
+  const auto device = ops::int8_over(
+      at::zeros({bytes}, at::TensorOptions(at::kCUDA).dtype(at::kByte)), rows, columns);
+  ops::quantize(weight, host);
+  ops::quantize(weight.to(at::kCUDA), device);
+  compare("int8 codes", device.codes, host.codes, 0);
+  compare("int8 scales", device.scales, host.scales, 0);
+  const auto got = at::zeros({rows, columns}, at::TensorOptions(at::kCUDA).dtype(type));
+  const auto wanted = at::zeros({rows, columns});
+  ops::dequantize(device, got);
+  ops::dequantize(host, wanted);
+  compare("int8 values", got, wanted, limit);
+  compare("int8 is close to the original", got, weight, 0.01);
+}
+
+void check_noise(std::int64_t rows, std::int64_t columns, at::ScalarType type, double limit) {
+  const auto starts = at::zeros({2}, at::kInt);
+  starts.select(0, 1).fill_(rows);
+  auto here = at::zeros({rows, columns});
+  auto there = at::zeros({rows, columns}, at::TensorOptions(at::kCUDA).dtype(type));
+  ops::add_noise_(here, starts, 5, 7);
+  ops::add_noise_(there, starts.to(at::kCUDA), 5, 7);
+  compare("noise", there, here, limit);
+}
+
 ops::Moment to_gpu(const ops::Moment& m) {
   return {m.values.to(at::kCUDA), m.scales.to(at::kCUDA), m.table.to(at::kCUDA), m.lead};
 }
@@ -404,6 +434,30 @@ void check_attention(const std::vector<int>& lengths, const ops::HeadShape& shap
           ops::attention_backward(reference(g), reference(qkv), wanted, shape, host), limit);
 }
 
+// Beginnings, and for each the lengths of its branches. The oracle is the same layout on the CPU,
+// which the unit tests compare with whole sequences.
+void check_shared_beginnings(const std::vector<std::size_t>& beginnings,
+                             const std::vector<std::vector<std::size_t>>& branches,
+                             const ops::HeadShape& shape, at::ScalarType type, double limit) {
+  const std::vector<std::int32_t> some(256, 1);
+  data::BatchBuilder builder;
+  for (const auto length : beginnings) builder.add({std::span(some).first(length)});
+  for (std::size_t i = 0; i < branches.size(); ++i)
+    for (const auto length : branches[i]) builder.add_branch(i, {std::span(some).first(length)});
+  const auto batch = builder.take();
+  const auto host = train::to_device(batch, at::kCPU).sequences;
+  const auto device = train::to_device(batch, at::kCUDA).sequences;
+  const auto qkv = draw({host.tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim}, type);
+  const auto g = draw({host.tokens, shape.heads * shape.head_dim}, type);
+  const auto got = ops::attention(qkv, shape, device);
+  const auto wanted = ops::attention(reference(qkv), shape, host);
+  const auto name = std::string(" ") + name_of(type);
+  compare("attention to shared beginnings" + name, got.out, wanted.out, limit);
+  compare("its log-sum-exps" + name, got.lse, wanted.lse, 1e-3);
+  compare("its backward" + name, ops::attention_backward(g, qkv, got, shape, device),
+          ops::attention_backward(reference(g), reference(qkv), wanted, shape, host), limit);
+}
+
 // The head with fp32 logits: its weight is transposed, as in the forward pass.
 void check_product_in_fp32(std::int64_t rows, std::int64_t width, std::int64_t vocab,
                            at::ScalarType type) {
@@ -420,74 +474,6 @@ void check_weight_gradient(at::ScalarType type) {
   ops::add_weight_gradient(gy, x, got, 0.5);
   ops::add_weight_gradient(reference(gy), reference(x), wanted, 0.5);
   compare(std::string("gradient of a weight in ") + name_of(type), got, wanted, 1e-5);
-}
-
-template <class Run>
-void time(const char* what, double bytes, const Run& run) {
-  for (int i = 0; i < 3; ++i) run();
-  train::wait_for(at::kCUDA);
-  const auto begin = std::chrono::steady_clock::now();
-  constexpr int kTimes = 20;
-  for (int i = 0; i < kTimes; ++i) run();
-  train::wait_for(at::kCUDA);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  printf("      %-52s %.0f us, %.0f GB/s\n", what, took.count() / kTimes * 1e6,
-         bytes * kTimes / took.count() / 1e9);
-}
-
-void time_adamw() {
-  const std::int64_t n = 1 << 27;
-  const at::TensorOptions on_gpu(at::kCUDA);
-  const auto one = at::full({}, 1.0, on_gpu), zero = at::zeros({}, on_gpu);
-  const auto master = at::randn({n}, on_gpu), grad = at::randn({n}, on_gpu);
-  const auto value = at::zeros({n}, on_gpu.dtype(at::kBFloat16));
-  for (const auto type : {at::kFloat, at::kBFloat16, at::kByte}) {
-    const auto moment = [&](bool first) {
-      ops::Moment m{at::zeros({n}, on_gpu.dtype(type)), {}, {}, 0};
-      if (type != at::kByte) return m;
-      m.scales = at::zeros({ops::moment_blocks(0, n)}, on_gpu);
-      m.table =
-          first ? optim::first_moment_table(at::kCUDA) : optim::second_moment_table(at::kCUDA);
-      return m;
-    };
-    const optim::Span span{master, value, grad, moment(true), moment(false), true};
-    const double bytes = 4 + 4 + 2 + 4 + 4.0 * static_cast<double>(c10::elementSize(type));
-    time(type == at::kByte    ? "adamw_8bit"
-         : type == at::kFloat ? "adamw fp32"
-                              : "adamw bf16",
-         bytes * static_cast<double>(n),
-         [&] { optim::adamw_step({1e-4, 0.9, 0.999, 1e-8, 0.1}, span, one, zero, one); });
-  }
-}
-
-void time_all() {
-  const std::int64_t rows = 16384, width = 1536, ff = 8960;
-  const auto type = at::kBFloat16;
-  const auto x = draw({rows, width}, type), r = draw({rows, width}, type), w = draw({width}, type);
-  auto [y, rstd] = ops::rms_norm(x, w, 1e-6);
-  auto gw = at::zeros({width}, at::TensorOptions(at::kCUDA));
-  const double row_bytes = static_cast<double>(rows * width * 2);
-  time("rms_norm", 2 * row_bytes, [&] { ops::rms_norm(x, w, 1e-6); });
-  time("add_rms_norm", 4 * row_bytes, [&] { ops::add_rms_norm(x, r, w, 1e-6); });
-  time("rms_norm_backward", 4 * row_bytes,
-       [&, s = rstd] { ops::rms_norm_backward(r, x, w, s, r, gw); });
-  const auto gate_up = draw({rows, 2 * ff}, type), g = draw({rows, ff}, type);
-  const double ff_bytes = static_cast<double>(rows * ff * 2);
-  time("swiglu", 3 * ff_bytes, [&] { ops::swiglu(gate_up); });
-  time("swiglu_backward", 6 * ff_bytes,
-       [&, act = std::make_shared<Tensor>(g.clone())] { ops::swiglu_backward_(*act, gate_up); });
-  time("dropout", 2 * ff_bytes, [&] { ops::drop_out(g, {.05, 7}); });
-  const auto bytes = at::zeros({ops::nf4_layout(ff * width, true).bytes},
-                               at::TensorOptions(at::kCUDA).dtype(at::kByte));
-  const auto out = draw({ff, width}, type);
-  time("nf4 to bf16", static_cast<double>(ff * width) * 2.5,
-       [&, m = ops::nf4_over(bytes, ff, width, true)] { ops::dequantize(m, out); });
-  auto logits = draw({2048, 151936}, type);
-  const auto targets = at::randint(151936, {2048}, at::TensorOptions(at::kCUDA).dtype(at::kInt));
-  const double scale = 1e-3;
-  time("cross_entropy and gradient", 3.0 * 2048 * 151936 * 2,
-       [&] { ops::cross_entropy_(logits, targets, &scale); });
-  time_adamw();
 }
 
 }  // namespace
@@ -531,8 +517,14 @@ int main() {
       check_attention({128, 128}, {4, 4, 128}, type, attention_limit, cudnn);
     }
     check_attention({5, 64, 1, 130}, {8, 2, 64}, type, attention_limit, false);
+    check_shared_beginnings({200}, {{64, 64, 64, 64}}, {12, 2, 128}, type, attention_limit);
+    check_shared_beginnings({5, 130, 1}, {{7, 1, 33}, {129}, {2, 70}}, {8, 2, 64}, type,
+                            attention_limit);
+    check_shared_beginnings({1, 1}, {{1, 1}, {1}}, {8, 2, 64}, type, attention_limit);
     check_nf4(512, 896, false, type, type == at::kFloat ? 0 : 4e-3);
     check_nf4(4864, 896, true, type, type == at::kFloat ? 0 : 4e-3);
+    check_int8(896, 4864, type, type == at::kFloat ? 1e-6 : 4e-3);
+    check_noise(1031, 896, type, type == at::kFloat ? 1e-6 : 4e-3);
   }
   for (const auto type : {at::kBFloat16, at::kHalf}) {
     check_product_in_fp32(33, 896, 5000, type);
@@ -556,7 +548,7 @@ int main() {
     check_head_norms(1001, {5, 1, 64}, type, limit);
     check_head_norms(33, {2, 2, 256}, type, limit);
   }
-  time_all();
+  gpu_test::time_kernels();
   printf("%s\n", good ? "all kernels agree" : "some kernels differ");
   return good ? 0 : 1;
 }

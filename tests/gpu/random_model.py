@@ -1,22 +1,40 @@
-"""Writes models of random weights in the shape of Qwen2, with torch alone."""
+"""Writes models of random weights in the shapes of Qwen2 and Qwen3, with torch alone."""
 
 import json
 import pathlib
 import shutil
 import struct
 
+# Those of shapes.hpp: of Qwen2.5; 8B is that of Qwen3.
+NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+         "num_key_value_heads", "vocab_size", "tie_word_embeddings")
+SHAPES = {name: dict(zip(NAMES, sizes)) for name, sizes in {
+    "tiny": (256, 512, 4, 4, 2, 1000, True),
+    "0.3B": (896, 4864, 12, 14, 2, 151936, True),
+    "0.5B": (896, 4864, 24, 14, 2, 151936, True),
+    "1.5B": (1536, 8960, 28, 12, 2, 151936, True),
+    "7B": (3584, 18944, 28, 28, 4, 152064, False),
+    "8B": (4096, 12288, 36, 32, 8, 151936, False),
+}.items()}
+SHAPES["8B"] |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128}
+
 TOKENIZER = pathlib.Path(__file__).resolve().parents[2] / "docs" / "examples" / "tokenizer"
 
 
 def tensor_shapes(config):
     width, wide = config["hidden_size"], config["intermediate_size"]
-    kv = width // config["num_attention_heads"] * config["num_key_value_heads"]
+    head = width // config["num_attention_heads"]
+    kv = head * config["num_key_value_heads"]
+    qwen3 = config.get("model_type") == "qwen3"
     yield "model.embed_tokens.weight", (config["vocab_size"], width)
     for layer in range(config["num_hidden_layers"]):
         at = f"model.layers.{layer}."
         for name, rows in (("q", width), ("k", kv), ("v", kv)):
             yield f"{at}self_attn.{name}_proj.weight", (rows, width)
-            yield f"{at}self_attn.{name}_proj.bias", (rows,)
+            if not qwen3:
+                yield f"{at}self_attn.{name}_proj.bias", (rows,)
+            elif name != "v":
+                yield f"{at}self_attn.{name}_norm.weight", (head,)
         yield f"{at}self_attn.o_proj.weight", (width, width)
         yield f"{at}mlp.gate_proj.weight", (wide, width)
         yield f"{at}mlp.up_proj.weight", (wide, width)
@@ -28,13 +46,18 @@ def tensor_shapes(config):
         yield "lm_head.weight", (config["vocab_size"], width)
 
 
+def config_of(sizes):
+    """The contents of config.json."""
+    return {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
+            "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+            "hidden_act": "silu", "tie_word_embeddings": True, "eos_token_id": 0,
+            "torch_dtype": "bfloat16", **sizes}
+
+
 def write_model(folder, config):
     """`config` has the sizes. Norms are 1, everything else is normal with a deviation of 0.02."""
     import torch
-    config = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
-              "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
-              "hidden_act": "silu", "tie_word_embeddings": True, "eos_token_id": 0,
-              "torch_dtype": "bfloat16", **config}
+    config = config_of(config)
     header, end = {}, 0
     for name, shape in tensor_shapes(config):
         size = 2 * torch.Size(shape).numel()

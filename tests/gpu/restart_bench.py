@@ -20,19 +20,10 @@ import sys
 import tempfile
 import time
 
-from random_model import write_model
+from random_model import SHAPES, write_model
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("MGPU_BIN", ROOT / "build" / "bin"))
-SHAPES = {
-    "tiny": (256, 704, 4, 4, 2, 4096, True),
-    "0.3B": (896, 4864, 12, 14, 2, 151936, True),
-    "0.5B": (896, 4864, 24, 14, 2, 151936, True),
-    "1.5B": (1536, 8960, 28, 12, 2, 151936, True),
-    "7B": (3584, 18944, 28, 28, 4, 152064, False),
-}
-NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-         "num_key_value_heads", "vocab_size", "tie_word_embeddings")
 SAVE_EVERY = 20
 LORA = {"r": 16, "alpha": 32}
 
@@ -119,7 +110,8 @@ class TrainerJob:
         self.output, self.events = folder / "output", folder / "events.jsonl"
         launcher = [BIN / "mgpu-run", "--nproc"]
         if args.program == "torchrun":
-            launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
+            launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone",
+                        "--nproc-per-node"]
         self.command = [*launcher, str(args.ranks), "--max-restarts", str(args.kills),
                         *(options(args) if args.program == "trainer" else []), os.path.abspath(__file__), *sys.argv[1:]]
         self.env = {"RESTART_BENCH_WORKER": str(folder)}
@@ -201,7 +193,7 @@ def wait_for(job, what, ready):
 
 
 def measure(args, folder):
-    write_model(folder / "model", dict(zip(NAMES, SHAPES[args.model])))
+    write_model(folder / "model", SHAPES[args.model])
     job = NativeJob(args, folder) if args.program == "mgpu-train" else TrainerJob(args, folder)
     process = subprocess.Popen(job.command, env={**os.environ, **job.env}, stdout=sys.stderr)
     times, after = [], 0.0

@@ -1,7 +1,10 @@
 // Times rollouts on random prompts and weights of known shapes, without files: whole calls to the
 // engine, and the parts of a step.
 //   rollout_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B tiny
-//   rows=64 prompt=256 new=256 lora=0 rounds=3 group=1
+//   rows=64 prompt=256 new=256 lora=0 rounds=3 group=1 sequences=0 pages=0 mean=0
+// rows: completions. sequences: at a time, at most (0: all). pages: of the KV cache (0: enough for
+// all). mean: about the mean length of completions, drawn from about equal probabilities (0: all
+// have the maximum, and the pieces of a step are timed).
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -10,6 +13,7 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <string>
@@ -134,8 +138,8 @@ class Pieces {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options o{{"rows", "64"}, {"prompt", "256"}, {"new", "256"},
-            {"lora", "0"},  {"rounds", "3"},   {"group", "1"}};
+  Options o{{"rows", "64"}, {"prompt", "256"},  {"new", "256"}, {"lora", "0"}, {"rounds", "3"},
+            {"group", "1"}, {"sequences", "0"}, {"pages", "0"}, {"mean", "0"}};
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     o[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
@@ -166,15 +170,25 @@ int main(int argc, char** argv) {
   }
   rollout::GenerationSettings settings;
   settings.max_tokens = number("new");
+  if (number("mean") > 0) {
+    settings.sampling.temperature = 20;
+    const auto stops = std::max<std::int64_t>(1, config.vocab_size / number("mean"));
+    for (std::int64_t token = 0; token < stops; ++token)
+      settings.stop_tokens.push_back(static_cast<std::int32_t>(token));
+  }
   const auto length = number("prompt") + number("new");
+  const auto sequences = number("sequences") > 0 ? number("sequences") : rows;
   printf("%s rows %ld group %ld prompt %ld new %ld lora %ld\n", argv[1], rows, group,
          number("prompt"), number("new"), number("lora"));
   for (long round = 0; round < number("rounds"); ++round) {
     const double start = bench::seconds();
-    rollout::Engine engine(
-        config,
-        {.model = {device, dtype, 2}, .sequences = rows, .longest = length, .burst = gpu ? 8 : 1},
-        shards);
+    rollout::Engine engine(config,
+                           {.model = {device, dtype, 2},
+                            .sequences = sequences,
+                            .longest = length,
+                            .pages = number("pages"),
+                            .burst = gpu ? 8 : 1},
+                           shards);
     engine.generate(requests, settings);
     const auto& n = engine.counts();
     printf(
@@ -184,6 +198,14 @@ int main(int argc, char** argv) {
         round, bench::seconds() - start, n.prompt_tokens, n.prefill_seconds, n.tokens,
         n.decode_seconds, n.steps, static_cast<double>(n.tokens) / n.decode_seconds,
         static_cast<double>(train::device_memory(device).reserved) / (1 << 30));
+    printf("           %.1f sequences at a time, %.2f %% of the tokens computed again\n",
+           static_cast<double>(n.rows) / static_cast<double>(n.steps),
+           100. * static_cast<double>(n.computed_again) /
+               static_cast<double>(n.tokens + n.prompt_tokens));
+  }
+  if (number("mean") > 0) {
+    comm->close();
+    return 0;
   }
   const rollout::GatheredWeights weights(config, shards);
   Pieces(config, weights, device, dtype, rows, number("prompt") + number("new") / 2).print();

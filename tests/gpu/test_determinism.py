@@ -24,7 +24,8 @@ from random_model import write_model
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("MGPU_BIN", ROOT / "build" / "bin"))
 REPEATS = int(os.environ.get("MGPU_REPEATS", "2"))
-GPUS = len(glob.glob("/dev/nvidia[0-9]*"))
+VISIBLE = os.environ.get("CUDA_VISIBLE_DEVICES")
+GPUS = len(glob.glob("/dev/nvidia[0-9]*")) if VISIBLE is None else len(VISIBLE.split(","))
 
 # Heads of 64 with shared keys, as in Qwen2.5-0.5B: cuDNN and flash attention both support them.
 CONFIG = {"vocab_size": 4096, "hidden_size": 896, "intermediate_size": 4864,

@@ -3,6 +3,7 @@
 #include "launcher/lifecycle/diagnosis.hpp"
 #include "launcher/lifecycle/error_file.hpp"
 #include "launcher/lifecycle/report.hpp"
+#include "launcher/nodes/progress_json.hpp"
 #include "launcher/options/hostfile.hpp"
 #include "launcher/options/hostlist.hpp"
 #include "launcher/options/launch_file.hpp"
@@ -42,6 +43,7 @@ void parse_error(const std::string& text) {
 
 void parse_attempt(const std::string& text) {
   mgpu::launcher::attempt_from_json(text);
+  mgpu::launcher::progress_from_json(text);
 }
 
 void parse_message(const std::string& text) {

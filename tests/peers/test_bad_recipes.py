@@ -97,10 +97,19 @@ class BadRecipes(trainer.TrainerTest):
         run = self.refused(1, "104", dataset_name=str(texts))
         self.assertNotIn("index out of range in self", run.err)
 
-    def test_a_max_length_beyond_the_sliding_window_is_rejected(self):
+    def test_a_row_beyond_the_sliding_window_is_rejected(self):
         trainer.make_model(self.model, "mistral", sliding_window=63)
-        self.refused(2, "max_length: 64 tokens are more than the model's sliding_window of 63, and "
-                        "sliding-window attention is not supported; set max_length to at most 63")
+        rows = make_rows(8)
+        data = write_rows(self.dir / "long.jsonl", rows)
+        self.train(1, dataset_name=str(data), max_length=64, packing=True, max_steps=1)
+        rows[4]["input_ids"] = rows[4]["labels"] = list(range(64))
+        write_rows(data, rows)
+        self.refused(2, "long.jsonl:5: the row has 64 tokens, which are more than the model's "
+                        "sliding_window of 63, and sliding-window attention is not supported; set "
+                        "max_length to at most 63 to cut it", dataset_name=str(data), max_length=64)
+        self.refused(2, "max_length: 64 tokens are more than the model's sliding_window of 63", "with "
+                        "streaming, set max_length to at most 63", dataset_name=str(data),
+                     max_length=64, streaming=True, max_steps=1)
 
     def test_ids_beyond_the_rows_of_the_model_are_rejected(self):
         """The model has 320 rows and its tokenizer 274 tokens: the model's rows are the limit."""
@@ -226,7 +235,7 @@ class BadRecipes(trainer.TrainerTest):
     def test_unsupported_keys_are_rejected(self):
         self.refused(2, "median requires zero_stage 0 or 1, not 2",
                      gradient_aggregation="median", zero_stage=2)
-        self.refused(2, "load_in_8bit: is not supported: use load_in_4bit: true", use_peft=True,
+        self.refused(2, "load_in_8bit: contradicts load_in_4bit", load_in_4bit=True,
                      load_in_8bit=True)
         self.refused(2, "4-bit weights cannot be trained", load_in_4bit=True,
                      use_peft=False)

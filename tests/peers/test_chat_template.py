@@ -308,6 +308,10 @@ class Peers(unittest.TestCase):
         self.assertGreaterEqual(rendered, at_least)
 
 
+def named(template, messages, tools, prompt, extra):
+    return {**asked("", messages, tools, prompt, extra), "name": template}
+
+
 def template_folder():
     return pathlib.Path(importlib.util.find_spec("trl").origin).parent / "chat_templates"
 
@@ -326,6 +330,38 @@ class ModelTemplates(Peers):
 
     def test_chatml(self):
         self.compare(list(requests(CHATML)), 200)
+
+
+class NamedTemplates(Peers):
+    """Our templates by name write what the models' own templates write."""
+
+    MODELS = {"qwen": "qwen2_5", "qwen3": "qwen3", "qwen3_nothink": "qwen3_instruct_2507",
+              "llama3": "llama3"}
+    # The models' templates do not agree on these: roles that they do not have, and no content.
+    OTHERS = ("developer", "unknown role", "no content", "null content", "two calls", "empty",
+              "flat call", "parts", "image", "thinking", "reasoning twice", "reasoning with tools")
+
+    def test_each_name(self):
+        for name, model in self.MODELS.items():
+            source = (template_folder() / f"{model}.jinja").read_text()
+            compared = 0
+            for case, messages in conversations():
+                if case in self.OTHERS or case.startswith(("call", "result")) and name == "llama3":
+                    continue
+                # Arguments that are text are written as they are, as in Qwen3, not quoted again.
+                if name == "qwen" and "as text" in case:
+                    continue
+                tools = None if name == "llama3" else [WEATHER, NESTED]
+                for prompt, extra in ((False, {}), (True, {}), (True, {"enable_thinking": False})):
+                    for given in (None, tools):
+                        expected = theirs(asked(source, messages, given, prompt, extra))
+                        if "error" in expected:
+                            continue
+                        answer, = ours([named(name, messages, given, prompt, extra)])
+                        with self.subTest(name=name, conversation=case, tools=bool(given)):
+                            self.assertEqual(answer.get("text"), expected["text"], answer)
+                        compared += 1
+            self.assertGreater(compared, 100, name)
 
 
 class Language(Peers):

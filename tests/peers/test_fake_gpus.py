@@ -21,7 +21,7 @@ class FakeGpus(trainer.TrainerTest):
                     *variables)
         # mgpu-run itself finds no GPUs.
         options = ["--oversubscribe", *(word for setting in settings for word in ("--env", setting))]
-        return self.end(self.start_training(nproc, options=options, **self.KEYS, **keys))
+        return self.end(self.start_training(nproc, options=options, **{**self.KEYS, **keys}))
 
     def calls(self, nproc, **keys):
         """Trains on fake GPUs; returns for each rank how often a GPU was used by which call."""
@@ -55,6 +55,24 @@ class FakeGpus(trainer.TrainerTest):
         self.assert_own_gpu(self.calls(3, use_peft=True, eval_strategy="steps", eval_steps=1,
                                        val_set_size=8, global_batch_size=6,
                                        per_device_train_batch_size=2))
+
+    def test_checkpoints_in_the_background_have_the_bytes_of_those_that_are_written_at_once(self):
+        """On one GPU: fake ranks receive only what they send."""
+        for keys in ({}, dict(use_peft=True), dict(optim="adamw_8bit")):
+            with self.subTest(**keys):
+                files = []
+                for choice in (False, True):
+                    stem = self.dir / f"saves-{self.runs}"
+                    run = self.train_on_fakes(1, [f"FAKE_CUDA_LOG={stem}"], async_save=choice,
+                                              save_strategy="steps", save_steps=1, **keys)
+                    self.assertEqual(run.status, 0, run.out + run.err)
+                    self.assertEqual(run.column("in_background", "checkpoint"), [choice] * 2)
+                    pinned = (self.dir / f"{stem.name}.0").read_text().count("cudaHostRegister")
+                    self.assertEqual(pinned, choice)
+                    manifest = json.loads((run.folder / "checkpoint-2/manifest.json").read_text())
+                    files.append({name: file for name, file in manifest["files"].items()
+                                  if name != "trainer_state.json"})
+                self.assertEqual(*files)
 
     def test_offloading_measured_shares_and_comparisons_stay_on_the_own_gpu(self):
         for keys in (dict(gradient_checkpointing="offload"), dict(batch_sharding="adaptive"),

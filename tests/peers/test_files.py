@@ -218,6 +218,7 @@ class Adapters(FilesTest):
              dict(r=2, target_modules=r".*\.(gate|up)_proj", lora_dropout=0.1),
              dict(r=4, lora_alpha=8, target_modules=["k_proj", "layers.1.mlp.down_proj"],
                   rank_pattern={"down_proj": 2}, alpha_pattern={"layers.0.self_attn.k_proj": 3}),
+             dict(r=4, target_modules=["q_proj", "up_proj"], use_dora=True),
              dict(r=4, target_modules=["q_proj"], modules_to_save=["lm_head", "embed_tokens"])]
 
     def test_peft_adapters_are_read_and_ours_load_in_peft(self):
@@ -255,7 +256,7 @@ class Adapters(FilesTest):
 
     def test_unsupported_adapters_are_rejected_by_name(self):
         for number, (case, word) in enumerate([
-                (dict(use_dora=True), "use_dora"), (dict(bias="all"), "bias"),
+                (dict(bias="all"), "bias"),
                 (dict(layers_to_transform=[0]), "layers_to_transform"),
                 (dict(init_lora_weights="olora"), "init_lora_weights"),
                 (dict(lora_bias=True), "lora_bias")]):

@@ -21,6 +21,8 @@ PROGRAM = BUILD / "bin" / "mgpu-train"
 LIMIT = 60
 MOST_CPU_SECONDS = 0.05
 BUILT_FOR = '{"torch": "2.11.0", "cuda": "13.0"}'
+MAY_MOUNT = subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/dev"],
+                           stderr=subprocess.DEVNULL, check=False).returncode == 0
 WORKER = '#!/bin/sh\necho "worker: $*"\necho "libraries: $LD_LIBRARY_PATH"\n'
 
 
@@ -33,7 +35,7 @@ class FrontEnd(unittest.TestCase):
 
     def test_help_check_and_plan_load_no_other_library_and_take_milliseconds(self):
         recipe = "docs/examples/quickstart.yaml"
-        for words in (["--help"], ["version"], ["keys"], ["check", recipe],
+        for words in (["--help"], ["version"], ["keys"], ["init", "lora"], ["check", recipe],
                       ["plan", recipe, "--gpu-memory", "8GB", "--gpus", "2"],
                       ["plan", "--model-size", "7B", "--gpu-memory", "32GB", "--gpus", "1"]):
             with self.subTest(words=words):
@@ -48,11 +50,10 @@ class FrontEnd(unittest.TestCase):
                 used = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
                 self.assertLess(used, MOST_CPU_SECONDS)
 
-
     def test_the_quickstart_is_that_of_the_source_tree_without_its_folders(self):
         with tempfile.TemporaryDirectory() as folder:
-            def quickstart():
-                return subprocess.run([PROGRAM, "quickstart"], cwd=folder, env=environment(),
+            def quickstart(*words):
+                return subprocess.run([PROGRAM, "quickstart", *words], cwd=folder, env=environment(),
                                       capture_output=True, text=True, timeout=LIMIT)
             self.assertEqual(quickstart().returncode, 0)
             written = [path for path in pathlib.Path(folder, "quickstart").rglob("*") if path.is_file()]
@@ -63,8 +64,16 @@ class FrontEnd(unittest.TestCase):
             self.assertEqual([path.name for path in pathlib.Path(folder).iterdir()], ["quickstart"])
             again = quickstart()
             self.assertEqual((again.returncode, again.stderr),
-                             (1, "mgpu-train: quickstart already exists; give another name, such as "
-                              "mgpu-train quickstart quickstart-2\n"))
+                             (1, "mgpu-train: quickstart already exists; use it, or give another name, such "
+                              "as mgpu-train quickstart quickstart-2\n"))
+            self.assertIn("such as mgpu-train quickstart quickstart\n", quickstart(".").stderr)
+
+    def test_a_folder_with_a_slash_at_its_end_was_left_half_written(self):
+        with tempfile.TemporaryDirectory(prefix="mgpu-front-end-") as folder:
+            done = subprocess.run([PROGRAM, "quickstart", "new/"], cwd=folder, env=environment(),
+                                  capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertTrue(pathlib.Path(folder, "new/quickstart.yaml").exists())
 
 
 @unittest.skipUnless(PROGRAM.exists(), "mgpu-train is not built")
@@ -96,13 +105,15 @@ class InstalledFrontEnd(unittest.TestCase):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("")
 
-    def run_train(self, *words, **variables):
-        return subprocess.run([self.dir / "bin" / "mgpu-train", *words], capture_output=True, text=True,
-                              timeout=LIMIT, env=environment(LD_LIBRARY_PATH="", **variables))
+    def run_train(self, *words, within=(), **variables):
+        """`within` is a command that gets this one as its last arguments."""
+        return subprocess.run([*within, self.dir / "bin" / "mgpu-train", *words], capture_output=True,
+                              text=True, timeout=LIMIT,
+                              env=environment(LD_LIBRARY_PATH="", **variables))
 
-    def refused(self, **variables):
-        done = self.run_train("recipe.yaml", **variables)
-        self.assertEqual((done.returncode, done.stdout), (1, ""))
+    def refused(self, within=(), status=2, **variables):
+        done = self.run_train("recipe.yaml", within=within, **variables)
+        self.assertEqual((done.returncode, done.stdout), (status, ""))
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         return done.stderr
 
@@ -110,7 +121,7 @@ class InstalledFrontEnd(unittest.TestCase):
         self.assertEqual(self.run_train("--help").returncode, 0)
 
     def test_a_missing_worker_is_named(self):
-        self.assertIn(f"mgpu-train: the worker of {self.dir}/bin/mgpu-train is missing", self.refused())
+        self.assertIn(f"mgpu-train: the worker of {self.dir}/bin/mgpu-train is missing", self.refused(status=1))
 
     def test_the_worker_gets_all_arguments(self):
         self.add_worker()
@@ -136,6 +147,25 @@ class InstalledFrontEnd(unittest.TestCase):
         message = self.refused()
         self.assertIn("this mgpu-train needs torch 2.11, but ", message)
         self.assertIn("scripts/build.sh --torch=2.10.0", message)
+
+    def test_a_torch_for_another_version_of_cuda_is_refused(self):
+        self.add_worker()
+        self.add_torch(self.site, "2.11.0+cu128", "'12.8'")
+        self.assertRegex(self.refused(), "^mgpu-train: this mgpu-train needs torch for CUDA 13, but .* has "
+                         "2.11.0.cu128 for CUDA 12.8; run .*-m pip install 'torch==2.11.*' ")
+
+    @unittest.skipUnless(MAY_MOUNT, "needs permission to mount")
+    def test_a_torch_without_cuda_is_refused_where_there_are_gpus_and_used_where_they_are_hidden(self):
+        self.add_worker()
+        self.add_torch(self.site, "2.11.0+cpu", None)
+        # A /dev with the file that the driver of NVIDIA makes.
+        with_gpus = ("unshare", "--mount", "sh", "-c",
+                     'mount -t tmpfs tmpfs /dev && : >/dev/nvidiactl && exec "$@"', "sh")
+        self.assertRegex(self.refused(within=with_gpus), "has torch 2.11.0.cpu, a build without CUDA, so "
+                         "the GPUs of this machine would be idle; run .*, or set CUDA_VISIBLE_DEVICES= to "
+                         "compute on CPUs")
+        done = self.run_train("recipe.yaml", within=with_gpus, CUDA_VISIBLE_DEVICES="")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_a_torch_in_another_folder_of_packages_is_found_as_python_finds_it(self):
         self.add_worker()

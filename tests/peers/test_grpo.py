@@ -156,8 +156,9 @@ class Skipping(GrpoTest):
                 self.assert_near(run.column("grad_norm"), plain.column("grad_norm"), RTOL)
                 self.assert_same_weights(run.weights(), plain.weights(), 10 * ATOL)
 
-    UNEQUAL = {"skipped_micro_batches", "step_time", "update_time", "time", "seconds", "mfu",
-               "comm_share", "memory_bytes"}
+    PHASES = {"weights_time", "rollout_time", "reward_time", "look_back_time", "update_time"}
+    UNEQUAL = PHASES | {"skipped_micro_batches", "step_time", "time", "seconds", "mfu",
+                        "comm_share", "memory_bytes"}
     METRICS = {"loss", "grad_norm", "entropy", "num_tokens", "clip_ratio/region_mean",
                "clip_ratio/low_min", "clip_ratio/high_max", "sampling/sampling_logp_difference/mean",
                "sampling/importance_sampling_ratio/mean"}
@@ -413,6 +414,16 @@ class Reports(GrpoTest):
         tokens = run.column("num_tokens")
         self.assertEqual(tokens, sorted(tokens))
         self.assertGreater(tokens[0], 24 * 4)
+
+    def test_the_time_of_a_step_is_divided_into_phases(self):
+        run = self.train(1, beta=0.1, eval_steps=1, eval_strategy="steps", val_set_size=4,
+                         logging_steps=1)
+        names = ("weights", "rollout", "reward", "look_back", "update")
+        for record in run.records():
+            phases = {name: record[name + "_time"] for name in names}
+            self.assertLessEqual(sum(phases.values()), record["step_time"] + 1e-6)
+            for name in ("rollout", "look_back", "update"):
+                self.assertGreater(phases[name], 0)
 
     def test_the_progress_line_and_the_final_table_show_reward_kl_and_length(self):
         run = self.train(1, beta=0.1)

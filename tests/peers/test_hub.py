@@ -3,73 +3,20 @@
 import json
 import os
 import pathlib
+import re
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 import threading
+import time
 import unittest
 from unittest import mock
 
-import hub_server
+import hub
 import trainer
-from trainer import make_rows, until
-
-HF = pathlib.Path(sys.executable).parent / "hf"
-NAMES = {"model_name_or_path": "org/model", "dataset_name": "org/rows"}
-WEIGHTS = "model.safetensors"
+from hub import WEIGHTS
 
 
-def rows_text(rows):
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-@unittest.skipUnless(HF.exists(), f"{HF} does not exist")
-class HubNames(trainer.TrainerTest):
-    def setUp(self):
-        super().setUp()
-        self.home = self.dir / "hf"
-        self.server = self.enterContext(hub_server.Hub())
-        self.remote = self.server.add("org/model", {
-            path.name: path.read_bytes() for path in self.model.iterdir()})
-        self.remote_rows = self.server.add("org/rows", {
-            "data/train.jsonl": rows_text(self.rows), "data/test.jsonl": rows_text(make_rows(8)),
-            "README.md": "# Rows\n"}, kind="dataset")
-        shutil.rmtree(self.model)
-        self.enterContext(mock.patch.dict(os.environ, {
-            "HF_ENDPOINT": self.server.url, "HF_HOME": str(self.home),
-            "PATH": f"{HF.parent}:{os.environ['PATH']}", "NO_PROXY": "127.0.0.1"}))
-        for name in ("TRANSFORMERS_OFFLINE", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "HF_TOKEN"):
-            os.environ.pop(name, None)
-
-    def recipe(self, **keys):
-        return super().recipe(**{**NAMES, "max_steps": 1, **keys})
-
-    def program(self, *words, env=None):
-        """Runs mgpu-train; returns status and output."""
-        job = self.start(*words, program=str(trainer.BIN / "mgpu-train"), stderr=subprocess.STDOUT,
-                         env={"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", **(env or {})})
-        out, _ = job.communicate(timeout=trainer.LIMIT * trainer.SLOWER)
-        return job.returncode, out.decode()
-
-    def run_alone(self, env=None, **keys):
-        self.runs += 1
-        self.out = self.dir / f"run-{self.runs}"
-        return self.program(self.recipe(output_dir=str(self.out), **keys), "--single", env=env)
-
-    def refused(self, status, line, env=None, **keys):
-        ended, out = self.run_alone(env, **keys)
-        self.assertEqual(ended, status, out)
-        self.assertEqual(sum(line in text for text in out.splitlines()
-                             if text.startswith("mgpu-train: ")), 1, out)
-        self.assertFalse((self.out / WEIGHTS).exists())
-        self.assertEqual(self.partial_files(), [])
-        return out
-
-    def partial_files(self):
-        return list(self.home.rglob("*.incomplete"))
-
+class HubNames(hub.HubTest):
     def test_a_model_and_a_dataset_are_downloaded_once_and_then_used_without_the_hub(self):
         run = self.train(2)
         self.assertEqual(self.server.contents_sent(WEIGHTS), 1)
@@ -83,24 +30,6 @@ class HubNames(trainer.TrainerTest):
         self.assertEqual(len(self.server.requests), before)
         self.assertNotIn("downloading", again.out)
         self.assert_same_course(run, again)
-
-    def test_each_node_downloads_into_its_own_cache_and_waits_for_the_others(self):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        recipe = self.recipe(output_dir=str(self.dir / "out"), global_batch_size=16)
-        jobs = []
-        for rank in range(2):
-            with mock.patch.dict(os.environ, HF_HOME=str(self.dir / f"hf-{rank}")):
-                jobs.append(self.start(
-                    "--nnodes", 2, "--node-rank", rank, "--nproc", 2, "--master-addr", "127.0.0.1",
-                    "--master-port", port, "--insecure", recipe,
-                    program=str(trainer.BIN / "mgpu-run"),
-                    env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}))
-        for job in jobs:
-            out, err = job.communicate(timeout=trainer.LIMIT * trainer.SLOWER)
-            self.assertEqual(job.returncode, 0, (out + err).decode())
-        self.assertEqual(self.server.contents_sent(WEIGHTS), 2)
-        self.assertEqual(self.server.contents_sent("train.jsonl"), 2)
 
     def test_a_model_that_is_not_supported_is_rejected_before_its_weights_are_downloaded(self):
         config = json.loads(self.remote.files["config.json"])
@@ -120,8 +49,7 @@ class HubNames(trainer.TrainerTest):
         requested = {path for _, path in self.server.requests}
         self.assertIn("/api/models/org/model/revision/v3", requested)
         self.assertIn("/api/datasets/org/rows/revision/v2", requested)
-        self.refused(2, "dataset org/rows has no JSONL file of the split dev; it has "
-                        "data/test.jsonl, data/train.jsonl",
+        self.refused(2, "dataset org/rows has no split dev; it has train, test",
                      dataset_name=[{"path": "org/rows", "split": "dev"}])
 
     def test_names_that_the_hub_refuses_are_explained(self):
@@ -136,6 +64,51 @@ class HubNames(trainer.TrainerTest):
                         f"{self.server.url} has no model of this name that you may read",
                      model_name_or_path="org/modle")
         self.refused(2, "cannot download model org/model: it has no revision v9", model_revision="v9")
+
+    def test_a_private_model_is_for_those_whose_token_may_read_it(self):
+        self.server.tokens = {"hf_mine", "hf_of_somebody"}
+        self.remote.token = "hf_mine"
+        unknown = f"{self.server.url} has no model of this name that you may read; check the name, or " \
+                  "for a private one run hf auth login, or set HF_TOKEN"
+        self.refused(2, unknown)
+        self.refused(2, unknown, env={"HF_TOKEN": "hf_of_somebody"})
+        self.refused(2, f"cannot download model org/model: {self.server.url} does not accept the token; "
+                        "run hf auth login, or set HF_TOKEN", env={"HF_TOKEN": "hf_expired"})
+        self.home.mkdir(exist_ok=True)
+        (self.home / "token").write_text("hf_mine")  # as hf auth login writes it
+        status, out = self.run_alone()
+        self.assertEqual(status, 0, out)
+
+    def test_check_passes_with_a_note_whatever_the_hub_answers(self):
+        for status, reason in ((429, "limits the number of requests (429); wait a few minutes"),
+                               (503, "has a fault"), (404, "has no model of this name")):
+            with self.subTest(status=status):
+                self.remote.statuses = [status] * 100
+                ended, out = self.program("check", self.recipe())
+                self.assertEqual(ended, 0, out)
+                self.assertRegex(out, "not checked: cannot download model org/model: .*" + re.escape(reason))
+                self.assertEqual(out.count("cannot download model"), 1, out)
+                self.assertEqual(self.partial_files(), [])
+        self.remote.statuses, self.remote.truncated = [], {"config.json": 100}
+        ended, out = self.program("check", self.recipe())
+        self.assertEqual(ended, 0, out)
+        self.assertIn(f"not checked: cannot download model org/model: {self.server.url} has sent only a "
+                      "part of a file", out)
+        self.assertEqual(self.partial_files(), [])
+
+    def test_check_and_plan_wait_for_the_hub_for_ten_seconds(self):
+        self.remote.gates["config.json"] = threading.Event()
+        recipe = self.recipe()
+        begin = time.monotonic()
+        jobs = [self.start(*words, program=str(trainer.BIN / "mgpu-train"), stderr=subprocess.STDOUT)
+                for words in (["check", recipe], ["plan", recipe, "--gpu-memory", "80GB"])]
+        (check, _), (plan, _) = (job.communicate(timeout=trainer.LIMIT) for job in jobs)
+        self.assertLess(time.monotonic() - begin, 13 * trainer.SLOWER)
+        self.assertEqual([job.returncode for job in jobs], [0, 1], (check, plan))
+        for out, prefix in (check, "not checked: "), (plan, "mgpu-train: "):
+            self.assertRegex(out.decode(), f"{prefix}cannot download model org/model: (it took longer than "
+                                           "10 s|process .* is downloading it)")
+        self.assertEqual(self.partial_files(), [])
 
     def test_requests_that_fail_for_a_while_are_repeated(self):
         self.remote.statuses = [429]
@@ -172,30 +145,6 @@ class HubNames(trainer.TrainerTest):
         self.assertEqual(job.returncode, 2, out)
         self.assertIn("cannot download model org/model: No space left on device", out)
         self.assertNotIn("incomplete\n", out)
-
-    def test_a_stopped_download_leaves_no_processes_and_no_partial_files(self):
-        gate = self.remote.gates[WEIGHTS] = threading.Event()
-        job = self.start(self.recipe(), "--single", program=str(trainer.BIN / "mgpu-train"),
-                         env={"CUDA_VISIBLE_DEVICES": ""})
-        until(self.partial_files, what="the download")
-        downloads = trainer.children(job.pid)
-        job.send_signal(signal.SIGTERM)
-        self.assertEqual(job.wait(10), -signal.SIGTERM)
-        self.assert_all_gone(downloads)
-        self.assertEqual(self.partial_files(), [])
-        gate.set()
-        status, out = self.run_alone()
-        self.assertEqual(status, 0, out)
-
-    def test_jobs_that_share_a_cache_download_once(self):
-        gate = self.remote.gates[WEIGHTS] = threading.Event()
-        jobs = [self.start_training(out=f"job-{number}", recipe=self.recipe(
-            output_dir=str(self.dir / f"job-{number}"))) for number in range(2)]
-        until(lambda: self.server.contents_sent(WEIGHTS), what="the download")
-        gate.set()
-        for run in map(self.end, jobs):
-            self.assertEqual(run.status, 0, run.out + run.err)
-        self.assertEqual(self.server.contents_sent(WEIGHTS), 1)
 
     def test_check_and_plan_download_only_the_configuration_and_the_tokenizer(self):
         recipe = self.recipe(max_length=128)
@@ -241,7 +190,8 @@ class HubNames(trainer.TrainerTest):
 
     def test_a_mistyped_path_is_not_looked_for_on_the_hub(self):
         (self.dir / "data").mkdir()
-        self.refused(2, "cannot open data/rows: no such file", dataset_name="data/rows")
+        self.refused(2, "cannot open data/rows: No such file or directory",
+                     dataset_name="data/rows")
         self.refused(1, "data/model is neither a local folder nor in the cache",
                      model_name_or_path="data/model", dataset_name=str(self.data))
         self.assertEqual(self.server.requests, [])

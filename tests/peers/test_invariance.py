@@ -49,6 +49,14 @@ class Invariance(trainer.TrainerTest):
         self.assert_same_course(self.course(4, per_device_train_batch_size=3, **keys), alone, RTOL,
                                 ATOL)
 
+    def test_timed_matrix_products_change_nothing_without_a_gpu(self):
+        size = dict(per_device_train_batch_size=6, max_steps=3)
+        first = self.course(2, **size)
+        timed = self.course(2, gemm_choice="timed", **size)
+        self.assert_same_course(timed, first)
+        self.assertIn("gemm_choice: timed has no effect: there are no GPUs", timed.notes)
+        self.assertFalse((timed.folder / "gemm_choices.json").exists())
+
     def test_zero_stages_do_not_change_the_result(self):
         for nproc in (2, 3):
             size = dict(per_device_train_batch_size=2)

@@ -19,6 +19,8 @@ BUILD = pathlib.Path(os.environ.get("MGPU_BUILD", ROOT / "build")).resolve()
 PYTHON = os.environ.get("MGPU_TORCH_PYTHON") or sys.executable
 LIMIT = 120
 STEPS = ["--set", "max_steps=2", "--set", "logging_steps=1", "--set", "eval_strategy=no"]
+ROWS = [{"prompt": "1+1=", "completion": "2"}, {"prompt": "1+2=", "completion": "3"}] * 8
+PLUGIN = BUILD / "libexec/mgpu/mgpu-columnar.so"
 PACKAGED_FOR = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}
 
 
@@ -30,10 +32,14 @@ def run(*words, **options):
                           timeout=LIMIT, **{"env": env, **options})
 
 
-def torch_folder():
-    found = run(PYTHON, "-c", "import importlib.util as u; s = u.find_spec('torch'); "
+def package_folder(name):
+    found = run(PYTHON, "-c", f"import importlib.util as u; s = u.find_spec('{name}'); "
                 "print(s.submodule_search_locations[0] if s else '')", cwd="/")
     return pathlib.Path(found.stdout.strip() or "/nope")
+
+
+def torch_folder():
+    return package_folder("torch")
 
 
 def cuobjdump():
@@ -100,6 +106,44 @@ class Package(unittest.TestCase):
         (site / "torch_elsewhere.pth").unlink()
         self.assertEqual(self.files_in(folder), before)
 
+    def make_recipe(self, name):
+        """A recipe with rows in Parquet, in a folder of its own with the quickstart's tokenizer."""
+        folder = self.dir / name
+        self.assertEqual(run(BUILD / "bin/mgpu-train", "quickstart", folder).returncode, 0)
+        made = run(PYTHON, "-c", "import json, sys, pyarrow, pyarrow.parquet as p; "
+                   "p.write_table(pyarrow.Table.from_pylist(json.loads(sys.argv[1])), sys.argv[2])",
+                   json.dumps(ROWS), folder / "rows.parquet")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        return folder
+
+    def assert_parquet_is_read(self, program, folder, **options):
+        """By the front end, and by the worker, which trains."""
+        set_rows = ["--set", "dataset_name=rows.parquet", *STEPS]
+        done = run(program, "data", "quickstart.yaml", *set_rows, cwd=folder, **options)
+        self.assertIn("16 examples", done.stdout, done.stderr)
+        done = run(program, "quickstart.yaml", "--single", *set_rows, "--set",
+                   f"dataset_prepared_path={folder}/cache", cwd=folder, **options)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    @unittest.skipUnless(PLUGIN.exists() and package_folder("pyarrow").exists(),
+                         "needs the plug-in and pyarrow")
+    def test_parquet_is_read_with_the_pyarrow_beside_the_worker(self):
+        folder, site = self.make_environment("columnar")
+        for name in ("torch", "nvidia"):
+            (site / name).symlink_to(torch_folder().parent / name)
+        self.pip(folder, "install", "--no-index", "--no-deps", *self.wheels)
+        recipes = self.make_recipe("columnar-recipes")
+        program = folder / "bin/mgpu-train"
+        refused = f"run: {folder}/bin/python3 -m pip install pyarrow=="
+        for words in (["data"], []):
+            done = run(program, *words, "quickstart.yaml", "--set", "dataset_name=rows.parquet", *STEPS,
+                       *([] if words else ["--single"]), cwd=recipes)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(refused, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        (site / "pyarrow").symlink_to(package_folder("pyarrow"))
+        self.assert_parquet_is_read(program, recipes)
+
     def test_torch_beside_the_worker_needs_no_search(self):
         folder, site = self.make_environment("beside")
         for name in ("torch", "nvidia"):
@@ -141,6 +185,10 @@ class Package(unittest.TestCase):
         version = run(prefix / "bin/mgpu-train", "version", "--worker", env=environment(
             LIBTORCH_ROOT=str(torch_folder()), CUDA_VISIBLE_DEVICES=""))
         self.assertRegex(version.stdout, r"^mgpu-train \d", version.stderr)
+        if PLUGIN.exists() and package_folder("pyarrow").parent == torch_folder().parent:
+            self.assert_parquet_is_read(prefix / "bin/mgpu-train", self.make_recipe("tar-recipes"),
+                                        env=environment(LIBTORCH_ROOT=str(torch_folder()),
+                                                        CUDA_VISIBLE_DEVICES=""))
         self.assertEqual(run(script, "--prefix", prefix, "--uninstall").returncode, 0)
         self.assertEqual(self.files_in(prefix), {"bin"})
         self.assertEqual(run(script, "--prefx", prefix).returncode, 2)
@@ -152,6 +200,11 @@ class Package(unittest.TestCase):
         self.assertEqual(run(prefix / "bin/mgpu-run", "--version").returncode, 0)
         done = run(prefix / "bin/mgpu-train", "version", "--worker")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+        if PLUGIN.exists() and package_folder("pyarrow").exists():
+            self.assert_parquet_is_read(prefix / "bin/mgpu-train", self.make_recipe("cmake-recipes"))
+        for path in (BUILD / "install_manifest.txt").read_text().splitlines():
+            pathlib.Path(path).unlink()
+        self.assertEqual(self.files_in(prefix), {"bin", "libexec", "libexec/mgpu"})
 
     @unittest.skipUnless(run("gcc", "-dumpversion").stdout.startswith("12"),
                          "releases are built with gcc 12")
@@ -170,6 +223,21 @@ class Package(unittest.TestCase):
         self.assertEqual(run(ROOT / "scripts/package.sh", "--build", BUILD, "--dist", again).returncode, 0)
         for path in self.dist.iterdir():
             self.assertEqual(path.read_bytes(), (again / path.name).read_bytes(), path.name)
+
+    def test_the_trainer_has_the_licences_of_the_headers_that_it_contains(self):
+        run_wheel, train_wheel = self.wheels
+        for wheel, expected in ((train_wheel, True), (run_wheel, False)):
+            target = self.dir / wheel.stem
+            shutil.unpack_archive(wheel, target, "zip")
+            notices, = target.glob("*.dist-info/licenses/THIRD-PARTY")
+            text = notices.read_text()
+            self.assertIn("\nzlib1g-dev\n", text)
+            self.assertEqual("\ntorch: LICENSE\n" in text, expected)
+            self.assertEqual("\npyarrow: LICENSE.txt\n" in text, expected and PLUGIN.exists())
+
+    def test_the_image_has_the_pyarrow_of_the_plugin(self):
+        pinned, = re.findall("^pyarrow==.*$", (ROOT / "scripts/requirements.txt").read_text(), re.M)
+        self.assertIn(f" {pinned} ", (self.dist / "Containerfile").read_text())
 
     @unittest.skipUnless(cuobjdump(), "needs cuobjdump")
     def test_the_worker_has_code_for_the_gpus_that_its_build_names(self):

@@ -32,6 +32,9 @@ class Replacing(trainer.TrainerTest):
     def kill(self, job, rank):
         os.kill(pid_of_rank(job.pid, rank), signal.SIGKILL)
 
+    def wait_for_a_new_process(self, job, rank, old):
+        until(lambda: pid_of_rank(job.pid, rank) not in (None, old), LIMIT, f"a new rank {rank}")
+
     def assert_same_run(self, run, whole, stem="model"):
         self.assertEqual(run.status, 0, run.err)
         self.assertEqual(run.column("step"), whole.column("step"))
@@ -68,9 +71,6 @@ class Replacement(Replacing):
         run = self.end(self.start_job(nproc, **keys))
         self.assertEqual(run.status, 0, run.err)
         return run
-
-    def wait_for_a_new_process(self, job, rank, old):
-        until(lambda: pid_of_rank(job.pid, rank) not in (None, old), LIMIT, f"a new rank {rank}")
 
     def lose(self, job, nproc, rank, step):
         """Kills the rank after this step, and waits until training has gone on."""

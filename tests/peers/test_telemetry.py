@@ -100,6 +100,7 @@ class TelemetryTest(unittest.TestCase):
             else:
                 sys.modules["wandb"] = before
         self.assertEqual(inits[0]["name"], 'sample "1" \U0001F680')
+        self.assertEqual(inits[0]["project"], "samples")
         self.assertEqual(inits[0]["resume"], "allow")
         self.assertRegex(inits[0]["id"], r"^mgpu-[0-9a-f]+-\d+$")
         self.assertEqual(rows.pop(), "finished")

@@ -108,12 +108,13 @@ def gradients_of(model, rows, scale):
 
 
 def train_in_torch(model, batches, rate, weight_decay=0.0, warmup=0, schedule="linear",
-                   max_norm=1.0):
+                   max_norm=1.0, optimizer=None):
     """Trains on lists of rows, one list per step; returns (loss, gradient norm, rate) per step."""
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [{"params": [p for p in trained if p.dim() > 1], "weight_decay": weight_decay},
               {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=rate)
+    optimizer = optimizer or torch.optim.AdamW([group for group in groups if group["params"]],
+                                               lr=rate)
     scheduler = transformers.get_scheduler(schedule, optimizer, num_warmup_steps=warmup,
                                            num_training_steps=len(batches))
     history = []

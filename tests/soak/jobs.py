@@ -176,11 +176,12 @@ class Job:
                 if process.rank >= 0 and process.parent in agents}
 
     def sizes(self):
-        """For each launcher: open descriptors, resident memory and its highest value (KiB)."""
+        """For each launcher: open descriptors, private memory, and the highest value of its resident
+        memory (KiB). How much of its code is resident depends on what it did last."""
         def of(pid):
             status = pathlib.Path(f"/proc/{pid}/status").read_text()
             sizes = {line.split()[0]: line.split()[1:2] for line in status.splitlines() if line}
-            return {"fds": len(os.listdir(f"/proc/{pid}/fd")), "rss": int(sizes["VmRSS:"][0]),
+            return {"fds": len(os.listdir(f"/proc/{pid}/fd")), "private": int(sizes["RssAnon:"][0]),
                     "hwm": int(sizes["VmHWM:"][0])}
         return [of(agent.pid) for agent in self.agents if agent.poll() is None]
 

@@ -5,8 +5,8 @@ import statistics
 
 FEWEST_RIGHT = 0.99
 MOST_MEMORY_KIB = {"cpu": 16 << 10, "cuda": 40 << 10}  # of a launcher at any time; cuda: with NVML
-# By how much a launcher's memory may grow from the second third of a job to the last. The buffers
-# of a first flood stay: in a short job it may come late.
+# By how much a launcher's private memory may grow from the second third of a job to the last. In a
+# short job, the buffers of a flood that has just ended may be in the median.
 MOST_GROWTH_KIB = 512
 MOST_GROWTH_OF_SHORT_KIB = 2 << 10
 SHORT = 50  # faults
@@ -40,8 +40,11 @@ def spread(values):
 
 def growth(rows, size):
     """By how much a size of a launcher's agents grew from the second to the last third of a job:
-    the largest of the differences of medians. Rows are those of one job."""
+    the largest of the differences of medians. Rows are those of one job. In states written before
+    2026-11-28 the memory is the resident one."""
     samples = [row["sizes"] for row in rows if row.get("sizes")]
+    if samples and size == "private" and "private" not in samples[0][0]:
+        size = "rss"
     third = len(samples) // 3
     if third == 0:
         return 0
@@ -78,7 +81,7 @@ def broken_rules(rows, not_judged=()):
         if (more := growth(job, "fds")) > 0:
             broken.append(f"the launcher's descriptors grew by {more:g} in {len(job)} faults")
         most = MOST_GROWTH_KIB if len(job) >= SHORT else MOST_GROWTH_OF_SHORT_KIB
-        if (more := growth(job, "rss")) > most:
+        if (more := growth(job, "private")) > most:
             broken.append(f"the launcher's memory grew by {more:g} KiB in {len(job)} faults")
         most = max((agent["hwm"] for row in job for agent in row.get("sizes", ())), default=0)
         if most > MOST_MEMORY_KIB[job[0].get("device", "cpu")]:
@@ -127,13 +130,13 @@ def totals(rows):
         for row in own:
             total.update({key: value for key, value in row.items() if key in (
                 "orphans", "lost_steps", "changed_losses", "missing_steps", "lost_lines")})
-        more = {size: max(growth(job, size) for job in jobs_of(own)) for size in ("fds", "rss")}
+        more = {size: max(growth(job, size) for job in jobs_of(own)) for size in ("fds", "private")}
         most = max((agent["hwm"] for row in own for agent in row.get("sizes", ())), default=0)
         lines.append(
             f"| {launcher} | {len(own)} | {total['orphans']} | {total['lost_steps']} | "
             f"{total['changed_losses']} | {total['lost_lines'] + total['missing_steps']} | "
             f"{sum('trouble' in row for row in own)} | {more['fds']:g} | "
-            f"{more['rss'] / 1024:.2f} MiB; {most / 1024:.1f} MiB |")
+            f"{more['private'] / 1024:.2f} MiB; {most / 1024:.1f} MiB |")
     return lines
 
 

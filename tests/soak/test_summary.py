@@ -18,7 +18,7 @@ def row(**changes):
     return {"number": 3, "fault": "kill", "rank": 1, "expected": "killed", "found": "killed",
             "found_rank": 1, "launcher": "mgpu-run", "run": "a", "lives": 1, "seconds": 1.0,
             "orphans": 0, "lost_steps": 0, "changed_losses": 0, "missing_steps": 0,
-            "sizes": [{"fds": 30, "rss": 5000, "hwm": 5100}], **changes}
+            "sizes": [{"fds": 30, "private": 500, "hwm": 5100}], **changes}
 
 
 def failure(kind, rank):
@@ -108,16 +108,20 @@ class Rules(unittest.TestCase):
     def test_each_rule_is_checked(self):
         for changes in ({"orphans": 1}, {"lost_steps": 2}, {"changed_losses": 1},
                         {"missing_steps": 1}, {"lost_lines": 1}, {"trouble": "it ended"},
-                        {"found": "signal"}, {"sizes": [{"fds": 30, "rss": 1, "hwm": 1 << 20}]}):
+                        {"found": "signal"}, {"sizes": [{"fds": 30, "private": 1, "hwm": 1 << 20}]}):
             with self.subTest(changes=changes):
                 self.assertNotEqual(summary.broken_rules([row(**changes)]), [])
 
     def test_a_launcher_that_grows_is_noticed(self):
-        for size, step in (("fds", 1), ("rss", 30)):
-            rows = [row(sizes=[{"fds": 30, "rss": 5000, "hwm": 6000, size: 5000 + step * number}])
+        for size, step in (("fds", 1), ("private", 30)):
+            rows = [row(sizes=[{"fds": 30, "private": 500, "hwm": 6000, size: 5000 + step * number}])
                     for number in range(60)]
             with self.subTest(size=size):
                 self.assertEqual(len(summary.broken_rules(rows)), 1)
+
+    def test_a_state_of_an_earlier_soak_has_the_resident_memory(self):
+        rows = [row(sizes=[{"fds": 30, "rss": 5000 + 30 * number, "hwm": 8000}]) for number in range(60)]
+        self.assertEqual(len(summary.broken_rules(rows)), 1)
 
     def test_one_wrong_cause_in_a_hundred_is_allowed(self):
         rows = [row() for _ in range(99)] + [row(found="signal")]

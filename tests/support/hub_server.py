@@ -50,6 +50,7 @@ class Hub:
     def __init__(self):
         self.repositories = {}
         self.requests = []  # (method, path)
+        self.tokens = None  # those that users have; None: any is accepted
         self.lock = threading.Lock()
         self.server = QuietServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
@@ -129,6 +130,8 @@ class Hub:
         kind = "dataset" if prefix == "datasets/" else "model"
         repository = self.repositories.get((kind, name))
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token and self.tokens is not None and token not in self.tokens:
+            return self.refuse(request, 401, "", "Invalid credentials in Authorization header")
         if repository is None or (repository.token and token != repository.token):
             # The Hub does not tell strangers which names exist.
             if token:

@@ -1,6 +1,7 @@
 // Renders chat templates for the tests: one JSON object a line in, one a line out.
 //   {"template": ..., "messages": [..], "tools": .., "add_generation_prompt": .., "extra": {..},
 //    "tokens": {"bos": .., ..}, "assistant": true}
+// with "name" instead of "template" for a named template
 // answers {"text": .., "spans": [[begin, end], ..], "marks": ..}, spans in bytes, or {"error": ..}.
 #include <exception>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/text/chat_template.hpp"
+#include "runtime/text/named_templates.hpp"
 
 using mgpu::text::ChatTemplate;
 using Json = nlohmann::ordered_json;
@@ -26,7 +28,10 @@ const ChatTemplate& parsed(const std::string& source, const Json& tokens) {
 }
 
 Json answer(const Json& asked) {
-  const auto& chat = parsed(asked.at("template"), asked.value("tokens", Json::object()));
+  const auto source = asked.contains("name")
+                          ? mgpu::text::named_chat_template(asked.at("name").get<std::string>())
+                          : asked.at("template").get<std::string>();
+  const auto& chat = parsed(source, asked.value("tokens", Json::object()));
   const Json none, tools = asked.value("tools", none), extra = asked.value("extra", none);
   const auto rendered = asked.value("assistant", false)
                             ? chat.render_with_assistant(asked.at("messages"), tools, extra)

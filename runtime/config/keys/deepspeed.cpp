@@ -63,6 +63,8 @@ constexpr std::array kIgnored{
     "main_process_ip",
     "main_process_port",
     "main_training_function",
+    "max_live_parameters",
+    "max_reuse_distance",
     "memory_breakdown",
     "num_machines",
     "num_processes",
@@ -127,7 +129,12 @@ class DeepSpeedReader {
  private:
   void pair(const YamlNode& key, const YamlNode& value) {
     const auto& name = key.text;
-    if (is_auto(value) || is_ignored(name)) return;
+    if (is_auto(value)) return;
+    if (is_ignored(name))
+      return reading_.config.notes.push_back(
+          fmt::format("{}: {}: has no effect: mgpu-run starts the ranks, and zero_stage decides "
+                      "what is sharded",
+                      at_line(source_.name, key.line), shown(name)));
     if (const auto found = kRecipeKeys.find(name); found != kRecipeKeys.end()) {
       add_setting(found->second, key, value);
     } else if (name == "deepspeed_config" || name == "zero_optimization") {
@@ -175,9 +182,14 @@ class DeepSpeedReader {
                "is not read from this file; set optim, learning_rate, lr_scheduler_type and "
                "warmup_steps in the recipe");
     } else if (name == "distributed_type") {
-      if (value.text != "DEEPSPEED" && !is_without_deepspeed(value))
+      if (value.text != "DEEPSPEED" && value.text != "FSDP" && !is_without_deepspeed(value))
         refuse(key, fmt::format("{} is not supported; use zero_stage: 3", shown(value.text, 32)));
-    } else if (name == "fsdp_config" || name == "megatron_lm_config") {
+    } else if (name == "fsdp_config") {
+      collect_fsdp(
+          reading_,
+          {find_key(name), name, at_line(source_.name, key.line), source_.overrides, value},
+          source_);
+    } else if (name == "megatron_lm_config") {
       if (!value.items.empty()) refuse(key, "is not supported; use zero_stage: 3");
     } else {
       unknown(key);

@@ -26,7 +26,9 @@ std::vector<KeySpec> all_keys() {
   };
   constexpr Part kParts[] = {
       {KeyGroup::model, model_keys},
+      {KeyGroup::model, token_keys},
       {KeyGroup::data, data_keys},
+      {KeyGroup::data, mixture_keys},
       {KeyGroup::batch, batch_keys},
       {KeyGroup::optimizer, optimizer_keys},
       {KeyGroup::memory, memory_keys},
@@ -39,6 +41,7 @@ std::vector<KeySpec> all_keys() {
       {KeyGroup::grpo, grpo_keys},
       {KeyGroup::other_trainers, ignored_keys},
       {KeyGroup::other_trainers, refused_keys},
+      {KeyGroup::other_trainers, missing_keys},
   };
   std::vector<KeySpec> all;
   for (const auto& part : kParts) {

@@ -45,6 +45,7 @@ struct KeySpec {
   std::string value = {};    // the value column of the reference, if there is no field
   std::string sets = {};     // the key that this key is another form of
   std::string instead = {};
+  std::string feature = {};  // of a refused key: what this program lacks, if nothing replaces it
   std::vector<std::string> harmless = {};  // accepted values of a refused key
   KeyUse use = KeyUse::used;
   KeyTask task = KeyTask::any;
@@ -69,7 +70,9 @@ std::string_view title(KeyGroup group);
 
 // The parts of the table, in several source files.
 std::vector<KeySpec> model_keys();
+std::vector<KeySpec> token_keys();
 std::vector<KeySpec> data_keys();
+std::vector<KeySpec> mixture_keys();
 std::vector<KeySpec> batch_keys();
 std::vector<KeySpec> optimizer_keys();
 std::vector<KeySpec> memory_keys();
@@ -82,5 +85,6 @@ std::vector<KeySpec> launcher_keys();
 std::vector<KeySpec> grpo_keys();
 std::vector<KeySpec> ignored_keys();
 std::vector<KeySpec> refused_keys();
+std::vector<KeySpec> missing_keys();
 
 }  // namespace mgpu::train

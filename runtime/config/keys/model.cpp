@@ -1,7 +1,5 @@
 // The keys of the task, the model, the data and the batch.
 
-#include <stdexcept>
-
 #include "runtime/config/keys/key_table.hpp"
 #include "runtime/config/reading/yaml_values.hpp"
 #include "runtime/model/families.hpp"
@@ -18,14 +16,14 @@ std::string shown_sources(const std::vector<DataSource>& sources) {
   return words.size() == 1 ? words.front() : shown_words(words);
 }
 
-// axolotl and LLaMA-Factory have names for templates here; those are not files.
-void set_chat_template(TrainConfig& config, const YamlNode& value) {
-  const auto file = to_text(value);
-  if (file.empty() || file.starts_with("tokenizer_default")) return;
-  if (file.find_first_of("./") == file.npos || file.find('{') != file.npos)
-    throw std::runtime_error(
-        "need a file, such as chat_template.jinja; leave it out to use the tokenizer's template");
-  config.chat_template = file;
+void set_packing_strategy(TrainConfig& c, const YamlNode& value) {
+  c.packing_strategy = choose(
+      value, Choices<std::string>{{"bfd", "bfd"}, {"ffd", "bfd"}, {"sequential", "sequential"}});
+  if (value.text == "ffd") c.notes.push_back("means bfd (best fit), which wastes no more space");
+}
+
+void set_sequential_packing(TrainConfig& c, const YamlNode& value) {
+  c.packing_strategy = to_flag(value) ? "sequential" : "bfd";
 }
 
 Choices<std::string> sizes() {
@@ -50,8 +48,9 @@ std::vector<KeySpec> model_keys() {
        .aliases = {"stage", "rl"},
        .field = shown_as(
            [](const TrainConfig& c) { return std::string(c.task == Task::grpo ? "grpo" : "sft"); }),
-       .help = "training method: sft (or pt): supervised fine-tuning; grpo: GRPO; gspo: GRPO with "
-               "importance_sampling_level: sequence and loss_type: grpo",
+       .help = "training method: sft: supervised fine-tuning; pt: the same with packing: true, for rows "
+               "of text; grpo: GRPO; gspo: GRPO with importance_sampling_level: sequence and "
+               "loss_type: grpo",
        .initial = "grpo if reward_funcs, reward_type, reward_model or num_generations is set, else sft",
        .value = "sft|pt|grpo|gspo"},
       {.name = "model_name_or_path",
@@ -59,6 +58,15 @@ std::vector<KeySpec> model_keys() {
        .field = text(&C::model_name_or_path),
        .help = "folder in Hugging Face layout, or the name of a model of the Hub, such as "
                "Qwen/Qwen2.5-7B-Instruct, which is downloaded unless it is in the cache"},
+      {.name = "model_type",
+       .aliases = {"architecture"},
+       .help = "class of the model in transformers; it has no effect, because config.json names the "
+               "architecture, but classes for anything but text are refused",
+       .value = "TEXT"},
+      {.name = "plugins",
+       .help = "axolotl's plugins. Those for kernels, losses and logs have no effect; others are "
+               "refused",
+       .value = "LIST"},
       {.name = "model_revision",
        .aliases = {"revision_of_model", "revision"},
        .field = text(&C::model_revision),
@@ -96,16 +104,6 @@ std::vector<KeySpec> model_keys() {
        .help = "tokens of that tokenizer at most, with 3 special tokens (characters: 4); bpe needs "
                "at least 259",
        .task = KeyTask::sft},
-      {.name = "new_tokens",
-       .aliases = {"tokens", "add_tokens", "added_tokens"},
-       .field = words(&C::new_tokens),
-       .help = "tokens to add to the tokenizer; the embeddings are resized"},
-      {.name = "chat_template",
-       .aliases = {"chat_template_path", "chat_template_jinja"},
-       .field = {.value = "FILE",
-                 .set = set_chat_template,
-                 .show = [](const C& c) { return c.chat_template; }},
-       .help = "chat template file to use instead of the tokenizer's template"},
   };
 }
 
@@ -116,8 +114,9 @@ std::vector<KeySpec> data_keys() {
        .aliases = {"datasets", "dataset", "train_dataset", "train_file", "train_data", "data_path",
                    "dataset_path", "data_files", "dataset_name_or_path", "dataset_mixture"},
        .field = shown_as([](const TrainConfig& c) { return shown_sources(c.dataset_name); }),
-       .help = "training data, JSONL: a path, the name of a dataset of the Hub, a list of these, or a "
-               "list of {path, weight}; datasets of the Hub can also have split, subset and revision",
+       .help = "training data: a file, a folder, a pattern such as data/*.csv, the name of a dataset "
+               "of the Hub, a list of these, or of maps with path, split, subset, weight and more "
+               "(docs/data.md)",
        .value = "PATH|NAME|LIST"},
       {.name = "dataset_dir",
        .help = "folder prepended to each relative path of dataset_name and eval_dataset",
@@ -128,6 +127,23 @@ std::vector<KeySpec> data_keys() {
        .field = shown_as([](const TrainConfig& c) { return shown_sources(c.eval_dataset); }),
        .help = "evaluation data, in the same form as dataset_name",
        .value = "PATH|LIST"},
+      {.name = "dataset_config",
+       .aliases = {"dataset_config_name", "subset"},
+       .field = text(&C::dataset_config),
+       .help = "subset of every dataset that names none"},
+      {.name = "dataset_train_split",
+       .field = text(&C::dataset_train_split),
+       .help = "split of the datasets in dataset_name, which may have slices: train[:10%]",
+       .initial = "train"},
+      {.name = "dataset_test_split",
+       .field = text(&C::dataset_test_split),
+       .help = "split of the same datasets for evaluation, if eval_strategy is set and eval_dataset "
+               "is not"},
+      {.name = "max_samples",
+       .aliases = {"max_train_samples"},
+       .field = whole(&C::max_samples, at_least(0)),
+       .help = "uses only so many rows from the beginning of each dataset",
+       .initial = "0: all"},
       {.name = "dataset_format",
        .aliases = {"data_format", "dataset_type"},
        .field = choice(&C::dataset_format, {{"auto", "auto"},
@@ -140,6 +156,7 @@ std::vector<KeySpec> data_keys() {
                                             {"prompt_completion", "prompt_completion"},
                                             {"tokenized", "tokenized"},
                                             {"sharegpt", "sharegpt"},
+                                            {"input_output", "input_output"},
                                             {"alpaca", "alpaca"},
                                             {"instruction", "alpaca"}}),
        .help = "format of the rows; auto: detected from the columns"},
@@ -169,16 +186,17 @@ std::vector<KeySpec> data_keys() {
        .field = flag(&C::packing),
        .help = "packs several rows into one sequence; each row attends only to itself",
        .task = KeyTask::sft},
-      {.name = "eval_packing",
-       .aliases = {"eval_sample_packing"},
-       .field = flag(&C::eval_packing),
-       .help = "the same for evaluation (accepted, no effect yet)",
-       .initial = "same as packing",
-       .task = KeyTask::sft},
       {.name = "packing_strategy",
-       .help = "bfd (best fit) is the only strategy",
-       .initial = "bfd",
-       .value = "bfd",
+       .field = {.value = "bfd|sequential",
+                 .set = set_packing_strategy,
+                 .show = [](const C& c) { return c.packing_strategy; }},
+       .help = "how rows are packed. bfd: best fit, the longest first; sequential: in their order, "
+               "which leaves more space unused",
+       .task = KeyTask::sft},
+      {.name = "sample_packing_sequentially",
+       .field = {.value = "true|false", .set = set_sequential_packing},
+       .help = "true means packing_strategy: sequential",
+       .sets = "packing_strategy",
        .task = KeyTask::sft},
       {.name = "group_by_length",
        .aliases = {"train_sampling_strategy"},
@@ -192,6 +210,11 @@ std::vector<KeySpec> data_keys() {
        .aliases = {"shuffle", "shuffle_merged_datasets"},
        .field = flag(&C::shuffle_dataset),
        .help = "shuffles the rows in every epoch"},
+      {.name = "curriculum_sampling",
+       .field = inverse(&C::shuffle_dataset),
+       .help = "the opposite",
+       .sets = "shuffle_dataset",
+       .task = KeyTask::sft},
       {.name = "completion_only_loss",
        .aliases = {"mask_prompt"},
        .field = flag(&C::completion_only_loss),
@@ -213,6 +236,11 @@ std::vector<KeySpec> data_keys() {
        .help = "[assistant] means assistant_only_loss: true",
        .value = "LIST",
        .sets = "assistant_only_loss",
+       .task = KeyTask::sft},
+      {.name = "dataset_exact_deduplication",
+       .field = flag(&C::dataset_exact_deduplication),
+       .help = "leaves out rows that equal an earlier row of the same kind of data (training or "
+               "evaluation), in their tokens and in which of them have a loss",
        .task = KeyTask::sft},
       {.name = "on_bad_row",
        .field = choice(&C::on_bad_row, {{"error", BadRow::error}, {"skip", BadRow::skip}}),

@@ -24,6 +24,7 @@ struct Optimizer {
   const char* name;
   const char* ours;
   bool paged = false;
+  const char* note = nullptr;
 };
 
 constexpr Optimizer kOptimizers[] = {
@@ -40,6 +41,7 @@ constexpr Optimizer kOptimizers[] = {
     {"adamw_bnb_8bit", kAdamW8},
     {"adamw_torch_8bit", kAdamW8},
     {"paged_adamw_8bit", kAdamW8, true},
+    {"adamw_torch_4bit", kAdamW8, false, "runs as adamw_8bit: the moments have 8 bits, not 4"},
 };
 
 // The parameters of each schedule.
@@ -77,6 +79,7 @@ void set_optimizer(TrainConfig& config, const YamlNode& value) {
   for (const auto& known : kOptimizers) {
     if (name != known.name) continue;
     config.optim = known.ours;
+    if (known.note) config.notes.emplace_back(known.note);
     if (known.paged)
       config.notes.push_back(
           fmt::format("runs as {}: the optimizer state stays on the GPU", known.ours));

@@ -73,6 +73,16 @@ std::string shown_steps(const std::vector<std::int64_t>& steps) {
   return shown_words(words);
 }
 
+void set_token(C& c, const YamlNode& value) {
+  c.hub_token = to_text(value);
+}
+
+void set_hub_strategy(C& c, const YamlNode& value) {
+  const std::vector<std::string> known{"end", "every_save", "checkpoint", "all_checkpoints"};
+  if (choose(value, known, std::vector<bool>(known.size(), true)) > 0)
+    c.notes.push_back("means end: the model is uploaded once, when training has ended");
+}
+
 void set_save_limit(C& c, const YamlNode& value) {
   const auto most = to_whole(value);
   if (most < -1) throw std::runtime_error("need a number of checkpoints to keep, or 0 for all");
@@ -117,6 +127,15 @@ std::vector<KeySpec> evaluation_keys() {
       {.name = "early_stopping_threshold",
        .field = number(&C::early_stopping_threshold, at_least(0)),
        .help = "smallest change that counts as an improvement"},
+      {.name = "loss_watchdog_threshold",
+       .field = number(&C::loss_watchdog_threshold, at_least(0)),
+       .help = "ends training if the loss of loss_watchdog_patience steps in a row is higher; 0: "
+               "never",
+       .task = KeyTask::sft},
+      {.name = "loss_watchdog_patience",
+       .field = whole(&C::loss_watchdog_patience, at_least(1)),
+       .help = "steps in a row that loss_watchdog_threshold needs",
+       .task = KeyTask::sft},
   };
 }
 
@@ -144,6 +163,10 @@ std::vector<KeySpec> checkpoint_keys() {
                  .show = [](const C& c) { return std::to_string(c.save_total_limit); }},
        .help = "number of checkpoints to keep: older ones are deleted, except the best; 0: all "
                "are kept"},
+      {.name = "async_save",
+       .field = flag(&C::async_save),
+       .help = "writes checkpoints in the background, from a copy in host memory, if there is "
+               "enough of it; false: training stands still until they are complete"},
       {.name = "save_only_model",
        .field = flag(&C::save_only_model),
        .help = "omits the training state: such a checkpoint cannot be resumed from"},
@@ -159,6 +182,40 @@ std::vector<KeySpec> checkpoint_keys() {
       {.name = "resume_with_changes",
        .field = flag(&C::resume_with_changes),
        .help = "resumes although the data or settings have changed since the checkpoint was saved"},
+      {.name = "overwrite_output_dir",
+       .field = flag(&C::overwrite_output_dir),
+       .help = "starts anew: a new job deletes the checkpoints in output_dir and the final model of "
+               "an earlier run, but no other files; when ranks are restarted, the job resumes as "
+               "usual"},
+      {.name = "push_to_hub",
+       .aliases = {"push_to_hub_model"},
+       .field = flag(&C::push_to_hub),
+       .help = "uploads the final model with hf when training has ended. If that fails, a line "
+               "states how to repeat it"},
+      {.name = "hub_model_id",
+       .aliases = {"push_to_hub_model_id"},
+       .field = text(&C::hub_model_id),
+       .help = "name of the model on the Hub, with or without its owner; beside base_model it also "
+               "means push_to_hub: true, as in axolotl",
+       .initial = "the name of output_dir"},
+      {.name = "hub_revision",
+       .aliases = {"hub_model_revision"},
+       .field = text(&C::hub_revision),
+       .help = "branch to upload to",
+       .initial = "main"},
+      {.name = "hub_private_repo",
+       .aliases = {"hub_private"},
+       .field = flag(&C::hub_private_repo),
+       .help = "makes a new repository private"},
+      {.name = "hub_token",
+       .aliases = {"push_to_hub_token"},
+       .field = {.value = "TEXT",
+                 .set = set_token,
+                 .show = [](const C& c) { return std::string(c.hub_token.empty() ? "" : "(set)"); }},
+       .help = "access token; better set the variable HF_TOKEN, or run `hf auth login`"},
+      {.name = "hub_strategy",
+       .field = {.value = "end", .set = set_hub_strategy},
+       .help = "end is the only strategy; others are accepted and mean the same"},
       {.name = "auto_resume_from_checkpoints",
        .field = {.value = "true|false", .set = set_auto_resume},
        .help = "true means auto, false means no",
@@ -199,7 +256,7 @@ std::vector<KeySpec> logging_keys() {
        .help = "name of the run"},
       {.name = "wandb_project",
        .field = text(&C::wandb_project),
-       .help = "wandb project of the run"},
+       .help = "project of the run in wandb, for report_to: wandb"},
       {.name = "plot_loss",
        .field = flag(&C::plot_loss),
        .help = "writes a plot of the loss at the end of the run"},

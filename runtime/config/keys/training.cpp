@@ -32,15 +32,30 @@ void set_timeout_minutes(C& c, const YamlNode& value) {
 
 void set_quantization_bit(C& c, const YamlNode& value) {
   const auto bits = to_whole(value);
-  if (bits != 4)
-    throw std::runtime_error("only 4-bit weights are supported; set it to 4 or leave it out");
-  c.load_in_4bit = true;
+  if (bits != 4 && bits != 8) throw std::runtime_error("need 4 or 8, or leave it out");
+  (bits == 4 ? c.load_in_4bit : c.load_in_8bit) = true;
 }
 
-void set_target_linear(C& c, const YamlNode& value) {
-  if (!to_flag(value))
-    throw std::runtime_error("false selects no layers; list the layers in lora_target_modules");
-  c.lora_target_modules.clear();
+// PiSSA's value in PEFT is pissa, or pissa_niter_N for a decomposition by N iterations.
+void set_adapter_start(C& c, const YamlNode& value) {
+  constexpr std::string_view kIterations = "pissa_niter_";
+  const auto& word = value.text;
+  c.pissa.reset();
+  if (word == "true" || word == "True") return;
+  if (word == "pissa") {
+    c.pissa = -1;
+    return;
+  }
+  if (!word.starts_with(kIterations)) throw std::runtime_error("need true, pissa or pissa_niter_N");
+  YamlNode count = value;
+  count.text.erase(0, kIterations.size());
+  c.pissa = to_whole(count);
+  between(0, 1000).check(static_cast<double>(*c.pissa));
+}
+
+std::string adapter_start_word(const C& c) {
+  if (!c.pissa) return "true";
+  return *c.pissa < 0 ? "pissa" : fmt::format("pissa_niter_{}", *c.pissa);
 }
 
 void set_targets(C& c, const YamlNode& value) {
@@ -175,6 +190,11 @@ std::vector<KeySpec> optimizer_keys() {
                    "gradient_clip_val"},
        .field = number(&C::max_grad_norm, at_least(0)),
        .help = "gradients are clipped to this norm; 0: no clipping"},
+      {.name = "neftune_noise_alpha",
+       .aliases = {"neftune_alpha"},
+       .field = number(&C::neftune_noise_alpha, at_least(0)),
+       .help = "NEFTune: adds uniform noise of at most this / sqrt(tokens x width) to the embeddings "
+               "of each sequence in training; 0: none"},
       {.name = "optim_dtype",
        .field = dtype_choice(&C::optim_dtype),
        .help = "dtype of AdamW's moments; in bf16 they are rounded at random"},
@@ -197,11 +217,12 @@ std::vector<KeySpec> memory_keys() {
        .initial = "auto: bf16 on GPUs, fp16 on those without bf16, fp32 on CPUs",
        .value = "auto|bf16|fp16|fp32"},
       {.name = "bf16",
-       .aliases = {"pure_bf16"},
+       .aliases = {"pure_bf16", "bfloat16"},
        .help = "true means dtype: bf16, false means dtype: fp32",
        .value = "true|false|auto",
        .sets = "dtype"},
       {.name = "fp16",
+       .aliases = {"float16"},
        .help = "true means dtype: fp16",
        .value = "true|false|auto",
        .sets = "dtype"},
@@ -276,6 +297,14 @@ std::vector<KeySpec> memory_keys() {
        .help = "DeepSpeed JSON or accelerate YAML file, or its keys inline; see [DeepSpeed and "
                "accelerate files](training.md#deepspeed-and-accelerate-files)",
        .value = "PATH|MAP"},
+      {.name = "fsdp",
+       .help = "full_shard means zero_stage: 3, shard_grad_op 2 and no_shard 0",
+       .value = "LIST",
+       .sets = "zero_stage"},
+      {.name = "fsdp_config",
+       .help = "keys of FSDP, or a JSON file with them; see [FSDP](training.md#fsdp)",
+       .value = "PATH|MAP",
+       .sets = "zero_stage"},
       {.name = "reduce_bucket_size",
        .field = whole(&C::reduce_bucket_size, at_least(0)),
        .help = "gradient elements per reduction; 0: chosen automatically"},
@@ -293,6 +322,12 @@ std::vector<KeySpec> memory_keys() {
       {.name = "overlap_comm",
        .field = flag(&C::overlap_comm),
        .help = "overlaps communication with the backward pass"},
+      {.name = "gemm_choice",
+       .field = choice(&C::gemm_choice, {{"heuristic", GemmSelection::heuristic},
+                                         {"timed", GemmSelection::timed}}),
+       .help = "who chooses the algorithm of a large matrix product on a GPU: cuBLAS by its "
+               "heuristic, or a measurement after the first steps, which later attempts reuse; not "
+               "measured yet, not with GRPO"},
       {.name = "gradient_aggregation",
        .aliases = {"aggregation_method", "aggregation"},
        .field = aggregation_choice(),
@@ -365,9 +400,8 @@ std::vector<KeySpec> lora_keys() {
        .help = "linear layers that get an adapter, such as [q_proj, v_proj]",
        .initial = "all linear layers"},
       {.name = "lora_target_linear",
-       .field = write_only("true", set_target_linear),
-       .help = "true means all linear layers",
-       .sets = "lora_target_modules"},
+       .help = "true: all linear layers have an adapter, as lora_target_modules: all-linear",
+       .value = "true|false"},
       {.name = "lora_modules_to_save",
        .aliases = {"modules_to_save", "additional_target"},
        .field = words(&C::lora_modules_to_save),
@@ -377,6 +411,27 @@ std::vector<KeySpec> lora_keys() {
        .aliases = {"lora_use_rslora", "peft_use_rslora"},
        .field = flag(&C::use_rslora),
        .help = "scales the adapter's output by lora_alpha / sqrt(lora_r) instead"},
+      {.name = "use_dora",
+       .aliases = {"lora_use_dora", "peft_use_dora"},
+       .field = flag(&C::use_dora),
+       .help = "DoRA: also trains the length of each row of the adapted weights"},
+      {.name = "init_lora_weights",
+       .aliases = {"peft_init_lora_weights"},
+       .field = {.value = "true|pissa|pissa_niter_N",
+                 .set = set_adapter_start,
+                 .show = [](const C& c) { return adapter_start_word(c); }},
+       .help = "how an adapter begins. true: A is random and B is 0; pissa: as the largest "
+               "singular values of the weights; pissa_niter_N: approximately, by N iterations"},
+      {.name = "pissa_init",
+       .field = flag(&C::pissa_init),
+       .help = "true means init_lora_weights: pissa_niter_N with the N of pissa_iter"},
+      {.name = "pissa_iter",
+       .field = whole(&C::pissa_iter, at_least(-1)),
+       .help = "iterations of pissa_init; -1: exact"},
+      {.name = "loraplus_lr_ratio",
+       .field = number(&C::loraplus_lr_ratio, above(0)),
+       .help = "LoRA+: the learning rate of B, and with use_dora of the lengths, is this many "
+               "times that of A"},
       {.name = "adapter_name",
        .field = text(&C::adapter_name),
        .help = "name of the adapter; any name but default is also the subfolder of its files, as "
@@ -388,9 +443,12 @@ std::vector<KeySpec> lora_keys() {
       {.name = "load_in_4bit",
        .field = flag(&C::load_in_4bit),
        .help = "keeps the weights of the base model in 4 bits and trains an adapter"},
+      {.name = "load_in_8bit",
+       .field = flag(&C::load_in_8bit),
+       .help = "keeps the weights of the base model in 8 bits (LLM.int8) and trains an adapter"},
       {.name = "quantization_bit",
-       .field = write_only("4", set_quantization_bit),
-       .help = "4 means load_in_4bit: true",
+       .field = write_only("4|8", set_quantization_bit),
+       .help = "4 means load_in_4bit: true, 8 means load_in_8bit: true",
        .sets = "load_in_4bit"},
       {.name = "bnb_4bit_quant_type",
        .aliases = {"quantization_type"},

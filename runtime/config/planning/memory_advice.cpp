@@ -52,9 +52,10 @@ std::int64_t completion_length(const TrainConfig& config) {
 }
 
 std::string settings_text(const TrainConfig& config, std::int64_t ranks) {
-  const auto* what = config.load_in_4bit ? "adapters on 4-bit weights"
-                     : config.use_peft   ? "adapters"
-                                         : "all weights";
+  const auto bits = bits_of_base(config);
+  const auto what = bits > 0          ? fmt::format("adapters on {}-bit weights", bits)
+                    : config.use_peft ? std::string("adapters")
+                                      : std::string("all weights");
   const auto length =
       config.task == Task::grpo
           ? fmt::format("max_completion_length {} after each prompt", completion_length(config))

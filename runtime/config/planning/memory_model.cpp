@@ -28,6 +28,7 @@ struct Shape {
   double t = 0;       // trained parameters
   double B = 0;       // parameters of a layer
   double b = 0;       // of them in matrices
+  double rows = 0;    // of the matrices of a layer
   double tb = 0;      // trained parameters of a layer
   double E = 0;       // of the embedding, and of the head
   double whole = 0;   // trained beside adapters, in the embedding and the head
@@ -51,8 +52,9 @@ struct Shape {
   double master = 4;  // of the master weight
   double bucket = 0;  // elements
   int zero = 0;
-  bool lora = false, four_bit = false, nested = false, dropout = false, tied = false;
-  bool median = false, accumulates = false;
+  int bits = 0;  // of a weight of the frozen matrices: 4, 8, or 0 if they are not quantized
+  bool lora = false, dora = false, nested = false, dropout = false, tied = false;
+  bool median = false, accumulates = false, timed = false;
   Recompute recompute = Recompute::no;
 };
 
@@ -60,7 +62,8 @@ double shared(const Shape& s, int from_stage) {
   return s.zero >= from_stage ? s.R : 1;
 }
 
-double bytes_in_4bit(const Shape& s) {
+double bytes_packed(const Shape& s) {
+  if (s.bits == 8) return 1 + 4 * s.rows / s.b;  // a scale per row
   return .5 + (s.nested ? 1 / kBlock4 + 4 / (kBlock4 * kNested) : 4 / kBlock4);
 }
 
@@ -83,13 +86,18 @@ double kept_token(const Shape& s) {
 }
 
 // The backward pass of a layer: the gradients of its widest tensors and what has to be computed
-// again. In 4 bits dequantized matrices are larger than these if there are few tokens.
+// again. Dequantized matrices are larger than these if there are few tokens. DoRA also scales the
+// gradients of gate and up, and computes the output of one of them again.
 double layer_work(const Shape& s) {
-  const double widest = s.T * s.w * (s.dropout ? 4 * s.I : 3 * s.I);
+  const double widest = s.T * s.w * ((s.dropout ? 4 : 3) + (s.dora ? 3 : 0)) * s.I;
   const double down = s.w * (2 * s.T * s.I + s.H * s.I);
   const double gate_up = s.w * (s.T * s.H + 2 * s.H * s.I);
-  return s.T * s.w * s.H + (s.four_bit ? std::max({widest, down, gate_up}) : widest) +
+  return s.T * s.w * s.H + (s.bits > 0 ? std::max({widest, down, gate_up}) : widest) +
          (recomputes(s) ? s.T * saved_token(s) : 0);
+}
+
+double quantized_model(const Shape& s) {
+  return (s.M * bytes_packed(s) + (s.P - s.whole - s.M) * s.w) / shared(s, 3);
 }
 
 // Trained elements of the bucket that a layer is in. Stage 3 has a bucket for every unit.
@@ -115,7 +123,7 @@ double open_gradients(const Shape& s) {
 // The bytes of a layer that stage 3 has gathered.
 double gathered_layer(const Shape& s) {
   const double frozen = s.lora ? s.tb * s.w : 0;
-  return frozen + (s.four_bit ? s.b * bytes_in_4bit(s) + (s.B - s.b) * s.w : s.B * s.w);
+  return frozen + (s.bits > 0 ? s.b * bytes_packed(s) + (s.B - s.b) * s.w : s.B * s.w);
 }
 
 // Memory is fullest either when the head computes its first logits, or when the last layer, which
@@ -136,15 +144,14 @@ struct Formula {
 // weight, a gradient, the optimizer's state, a logit (w, or w + 4 with cast_lm_head_to_fp32). Z(n):
 // R from zero_stage n on, else 1.
 constexpr Formula kFormulas[] = {
-    // The weights used for computation. In 4 bits a matrix takes half a byte per weight plus
-    // scales.
+    // The weights used for computation. A quantized matrix takes half a byte or a byte per weight
+    // plus scales.
     {Moment::always, weights, "model", "P w / Z(3)",
-     [](const Shape& s) { return s.four_bit ? 0 : (s.P - s.whole) * s.w / shared(s, 3); }},
+     [](const Shape& s) { return s.bits > 0 ? 0 : (s.P - s.whole) * s.w / shared(s, 3); }},
     {Moment::always, weights, "model in 4 bits", "(M (1/2 + scales) + (P - M) w) / Z(3)",
-     [](const Shape& s) {
-       return s.four_bit ? (s.M * bytes_in_4bit(s) + (s.P - s.whole - s.M) * s.w) / shared(s, 3)
-                         : 0;
-     }},
+     [](const Shape& s) { return s.bits == 4 ? quantized_model(s) : 0; }},
+    {Moment::always, weights, "model in 8 bits", "(M (1 + scales) + (P - M) w) / Z(3)",
+     [](const Shape& s) { return s.bits == 8 ? quantized_model(s) : 0; }},
     {Moment::always, weights, "adapter", "w t / Z(3)",
      [](const Shape& s) { return s.lora ? s.w * s.t / shared(s, 3) : 0; }},
     // Gradients are accumulated in grad_dtype over the micro-batches of a step.
@@ -168,7 +175,8 @@ constexpr Formula kFormulas[] = {
        return recomputes(s) ? (s.recompute == Recompute::full ? s.L : 1) * s.T * input_token(s) : 0;
      }},
     {Moment::layer, activations, "backward pass of a layer",
-     "T w (H + 3I), with dropout T w (H + 4I), recomputed: + T (w (3H + Q + A + 2I) + 4h + 8)",
+     "T w (H + 3I), with dropout + T w I, with DoRA + T w 3I, recomputed: + T (w (3H + Q + A + 2I) "
+     "+ 4h + 8)",
      layer_work},
     // The logits of a chunk become their gradient in place; the chunk's hidden states and their
     // gradient.
@@ -189,6 +197,8 @@ constexpr Formula kFormulas[] = {
     {Moment::layer, communication, "exchange for the median", "2 bucket g",
      [](const Shape& s) { return s.R > 1 && s.median ? 2 * bucket_of_layers(s) * s.g : 0; }},
     {Moment::always, workspace, "cuBLAS", "32 MiB", [](const Shape&) { return kBlas; }},
+    {Moment::always, workspace, "cuBLAS, timed algorithms", "32 MiB",
+     [](const Shape& s) { return s.timed ? kBlas : 0; }},
     {Moment::always, outside, "CUDA", "512 MiB",
      [](const Shape&) { return static_cast<double>(kContextBytes); }},
     {Moment::always, outside, "NCCL", "512 MiB",
@@ -213,16 +223,19 @@ Shape parameters_of(const model::ModelConfig& m, const TrainConfig& config) {
   s.L = static_cast<double>(m.layers);
   s.H = static_cast<double>(m.hidden_size);
   s.E = static_cast<double>(m.vocab_size) * s.H;
+  const auto r = static_cast<double>(config.lora_r);
+  const auto& targets = config.lora_target_modules;
   double in_matrices = 0, biases = 0, adapted = 0, adapters = 0;
   for (const auto& layer : model::linear_layers(m)) {
     const auto in = static_cast<double>(layer.in), out = static_cast<double>(layer.out);
     in_matrices += in * out;
+    s.rows += out;
     if (layer.bias) biases += out;
     if (!layer.adapters ||
-        (!config.lora_target_modules.empty() && !named(config.lora_target_modules, layer.name())))
+        (!targets.empty() && !named(targets, "all-linear") && !named(targets, layer.name())))
       continue;
     adapted += 1;
-    adapters += in + out;
+    adapters += r * (in + out) + (config.use_dora ? out : 0);
   }
   const double norms = 2 * s.H + (m.qk_norm ? 2 * static_cast<double>(m.head_dim) : 0);
   s.M = s.L * in_matrices;
@@ -231,9 +244,8 @@ Shape parameters_of(const model::ModelConfig& m, const TrainConfig& config) {
   s.tied = m.tied;
   s.P = s.L * s.B + s.E + s.H + (m.tied ? 0 : s.E);
   s.lora = config.use_peft;
-  const auto r = static_cast<double>(config.lora_r);
   s.ra = s.lora ? r * adapted * s.L : 0;
-  s.tb = s.lora ? r * adapters : s.B;
+  s.tb = s.lora ? adapters : s.B;
   const auto trains = [&](const char* whole) {
     return !s.lora || named(config.lora_modules_to_save, whole);
   };
@@ -266,9 +278,11 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
                                                                : parallel::kDefaultBucketElements);
   const int stage = config.zero_stage == kAutomaticStage ? 1 : config.zero_stage;
   s.zero = ranks > 1 ? stage : 0;
-  s.four_bit = config.load_in_4bit;
+  s.bits = bits_of_base(config);
+  s.dora = s.lora && config.use_dora;
   s.dropout = s.lora && config.lora_dropout > 0;
   s.median = config.gradient_aggregation == Aggregation::median;
+  s.timed = config.gemm_choice == GemmSelection::timed;
   s.accumulates = config.gradient_accumulation_steps > 1 || config.global_batch_size > 0;
   s.d = head_dim;
   s.n = m.qk_norm ? s.h + static_cast<double>(m.kv_heads) : 0;
@@ -320,6 +334,14 @@ MemoryEstimate estimate_memory(const model::ModelConfig& model, const TrainConfi
                                 fmt::format(fmt::runtime(formula.formula), model::kHeadRows),
                                 to_bytes(bytes)});
   return estimate;
+}
+
+std::int64_t checkpoint_bytes(const model::ModelConfig& model, const TrainConfig& config) {
+  constexpr double kFp32 = 4;
+  const Shape s = shape_of(model, config, 1);
+  const double appended = config.use_peft && config.pissa ? s.t - s.whole : 0;
+  const double files = config.use_peft ? (s.t + appended) * kFp32 : s.P * s.w;
+  return to_bytes(files + (config.save_only_model ? 0 : s.t * (kFp32 + s.m)));
 }
 
 const char* part_name(MemoryPart part) {

@@ -60,6 +60,11 @@ ParameterCount count_parameters(const model::ModelConfig& model, const TrainConf
 MemoryEstimate estimate_memory(const model::ModelConfig& model, const TrainConfig& config,
                                std::int64_t ranks);
 
+// What checkpoints need of host memory while they are written in the background, on all ranks
+// together: the trained model and, unless it is left out, the training state. Headers of files are
+// not counted.
+std::int64_t checkpoint_bytes(const model::ModelConfig& model, const TrainConfig& config);
+
 const char* part_name(MemoryPart part);
 
 }  // namespace mgpu::train

@@ -194,6 +194,7 @@ std::vector<std::string> fitting_changes(const PlanRequest& request) {
   config.use_peft = true;
   if (!request.config.use_peft) attempt(fmt::format("lora_r: {}", config.lora_r), config);
   config.load_in_4bit = true;
+  config.load_in_8bit = false;
   if (!request.config.load_in_4bit) attempt("load_in_4bit: true with LoRA", config);
   auto more = request;
   for (more.ranks = request.ranks * 2; more.ranks <= 64; more.ranks *= 2) {
@@ -249,6 +250,11 @@ std::string plan_text(const PlanRequest& given) {
       count.total, count.trainable, batch_sentence(step, config.packing), config.zero_stage,
       recompute_word(config.gradient_checkpointing), step.per_device * config.max_length,
       estimate_table(estimate), gib(request.gpu_bytes), good ? "it fits" : "it does not fit");
+  if (config.async_save)
+    text += fmt::format(
+        "Host memory to write checkpoints in the background (async_save): {:.1f} GiB for all ranks "
+        "together\n",
+        gib(checkpoint_bytes(request.model, config)));
   const auto proposals = propose(request);
   if (!proposals.empty())
     text += fmt::format("\nSettings with the same steps that fit, fastest first (estimate):\n\n{}",

@@ -18,12 +18,13 @@ std::int64_t bytes_of_number(const TrainConfig& config) {
   return config.dtype == Dtype::fp32 ? 4 : 2;
 }
 
-// The weights of a frozen model; `four_bit`: in 4 bits like the base model of the policy.
-std::int64_t weights_of(const model::ModelConfig& model, const TrainConfig& config, bool four_bit) {
+// The weights of a frozen model; `base`: quantized like the base model of the policy.
+std::int64_t weights_of(const model::ModelConfig& model, const TrainConfig& config, bool base) {
   TrainConfig frozen;
   frozen.dtype = config.dtype;
   frozen.zero_stage = 0;
-  frozen.load_in_4bit = four_bit;
+  frozen.load_in_4bit = base && config.load_in_4bit;
+  frozen.load_in_8bit = base && config.load_in_8bit;
   frozen.use_bnb_nested_quant = config.use_bnb_nested_quant;
   return estimate_memory(model, frozen, 1).of(MemoryPart::weights);
 }
@@ -69,7 +70,7 @@ class RoleAccounting {
   void rollout() {
     const auto& config = request_.config;
     const bool gathers = ranks_ > 1 && config.zero_stage == 3;
-    const auto whole = gathers ? weights_of(request_.model, config, config.load_in_4bit) : 0;
+    const auto whole = gathers ? weights_of(request_.model, config, true) : 0;
     if (GrpoValues(config).uses_server()) return with_server(whole);
     const auto reads = std::max(kReadTokens, config.max_length);
     const auto extra = whole + forward_bytes(request_.model, reads, number_, false) + adapters();
@@ -77,19 +78,26 @@ class RoleAccounting {
     const bool penalty = GrpoValues(config).number("repetition_penalty").value_or(1) != 1;
     const auto logit = GrpoValues(config).flag("cast_lm_head_to_fp32") ? 4 : number_;
     const auto logits = request_.model.vocab_size * (penalty ? 8 * logit + 2 : 3 * logit);
-    const auto page = cache_page(request_.model, number_);
-    const auto longest = config.max_length + kMostBurst;
-    const auto one = rollout_memory(1, longest, page).bytes + logits;
-    auto sequences = std::min(
-        kMostSequences, (request_.sizes.prompts() + ranks_ - 1) / ranks_ * request_.sizes.group);
+    const RolloutRequest wanted{
+        .completions = (request_.sizes.prompts() + ranks_ - 1) / ranks_ * request_.sizes.group,
+        .longest = config.max_length + kMostBurst,
+        .logits = logits,
+        .page = cache_page(request_.model, number_)};
+    auto size = rollout_size(wanted, 0);
     if (request_.gpu_bytes > 0)
-      for (const auto gpu : request_.roles.policy)
-        sequences = std::min(sequences, (room_left(gpu) - extra) / one);
-    sequences = std::max<std::int64_t>(1, sequences);
+      for (const auto gpu : request_.roles.policy) {
+        // A lack of memory is reported later: then one sequence is planned.
+        const auto fits = rollout_size(wanted, std::max<std::int64_t>(1, room_left(gpu) - extra));
+        if (fits.bytes < size.bytes) size = fits;
+      }
+    const auto tokens = (size.pages - 1) * wanted.page.tokens;
+    const auto text =
+        size.pages < rollout_memory(size.sequences, wanted.longest, wanted.page).pages
+            ? fmt::format("KV cache of {} tokens for up to {} sequences", tokens, size.sequences)
+            : fmt::format("KV cache for {} sequences of {} tokens", size.sequences,
+                          config.max_length);
     for (const auto gpu : request_.roles.policy)
-      add({gpu, kRollout,
-           fmt::format("KV cache for {} sequences of {} tokens", sequences, config.max_length), 0,
-           rollout_memory(sequences, longest, page).bytes + sequences * logits + extra, sequences});
+      add({gpu, kRollout, text, 0, size.bytes + extra, size.sequences, size.pages});
   }
 
   void reference() {
@@ -98,7 +106,7 @@ class RoleAccounting {
     const auto& role = request_.roles.reference;
     const bool copy = role.has_own_gpu() || !config.use_peft || !config.adapter_path.empty() ||
                       !config.lora_modules_to_save.empty();
-    const auto weights = copy ? weights_of(request_.model, config, config.load_in_4bit) : 0;
+    const auto weights = copy ? weights_of(request_.model, config, true) : 0;
     frozen(role, kReference, "scoring", weights,
            forward_bytes(request_.model, tokens_, number_, true));
   }
@@ -202,6 +210,12 @@ std::int64_t concurrent_sequences(const std::vector<RoleMemory>& roles) {
   std::int64_t sequences = 0;
   for (const auto& role : roles) sequences = std::max(sequences, role.sequences);
   return sequences;
+}
+
+std::int64_t cache_pages(const std::vector<RoleMemory>& roles) {
+  std::int64_t pages = 0;
+  for (const auto& role : roles) pages = std::max(pages, role.pages);
+  return pages;
 }
 
 std::int64_t held_by_other_roles(const std::vector<RoleMemory>& roles, std::int64_t gpu) {

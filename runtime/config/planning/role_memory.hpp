@@ -44,7 +44,8 @@ struct RoleMemory {
   std::string work;  // its activity: "training"
   std::int64_t holds = 0;
   std::int64_t at_work = 0;
-  std::int64_t sequences = 0;  // of a rollout: completions generated concurrently
+  // Of a rollout: completions generated concurrently, and pages of the KV cache.
+  std::int64_t sequences = 0, pages = 0;
 
   friend bool operator==(const RoleMemory&, const RoleMemory&) = default;
 };
@@ -60,8 +61,9 @@ std::int64_t needed(const std::vector<RoleMemory>& roles, std::int64_t gpu, std:
 // The sum of what the roles other than the policy hold on a GPU.
 std::int64_t held_by_other_roles(const std::vector<RoleMemory>& roles, std::int64_t gpu);
 
-// How many completions an engine may generate concurrently.
+// How many completions an engine may generate concurrently, and with how many pages.
 std::int64_t concurrent_sequences(const std::vector<RoleMemory>& roles);
+std::int64_t cache_pages(const std::vector<RoleMemory>& roles);
 
 // A table of what each role holds and needs in addition, with the total of each GPU. Equal GPUs
 // share their rows. `place` is the heading of the first column.

@@ -42,6 +42,8 @@ class Collector {
 
   void add_map(const YamlNode& map, const std::string& section = {}) {
     for (std::size_t i = 0; i + 1 < map.items.size(); i += 2)
+      if (map.items[i].text == "fsdp") reading_.has_fsdp = names_something(map.items[i + 1]);
+    for (std::size_t i = 0; i + 1 < map.items.size(); i += 2)
       add(map.items[i], map.items[i + 1], section);
   }
 
@@ -66,11 +68,18 @@ class Collector {
     if (is_null(value) && !source_.overrides) return;
     if (spec->name == "deepspeed" && !is_null(value))
       add_deepspeed(setting);
+    else if ((spec->name == "fsdp" || spec->name == "fsdp_config") && !is_null(value))
+      add_fsdp(setting);
     else
       reading_.settings.push_back(std::move(setting));
   }
 
  private:
+  static bool names_something(const YamlNode& value) {
+    return value.kind == YamlNode::Kind::scalar ? !is_null(value) && !value.text.empty()
+                                                : !value.items.empty();
+  }
+
   std::string where(const YamlNode& key) const {
     return source_.overrides ? source_.name : at_line(source_.name, key.line);
   }
@@ -92,6 +101,7 @@ class Collector {
     const auto near = reading_.hints_left > 0 ? nearest_key(key.text) : std::string();
     auto line = fmt::format("{}: unknown key {}", where(key), shown(key.text));
     if (reading_.hints_left > 0) --reading_.hints_left;
+    if (!source_.overrides) reading_.unknown.push_back(shown(key.text, 32));
     if (!near.empty()) line += fmt::format("; did you mean {}?", near);
     if (source_.allow_unknown)
       reading_.config.notes.push_back(line + " (no effect)");
@@ -114,6 +124,14 @@ class Collector {
       Source file = source_;
       file.name = path;
       collect_deepspeed(reading_, top, file);
+    } catch (const std::runtime_error& e) {
+      reading_.error(setting, e.what());
+    }
+  }
+
+  void add_fsdp(const Setting& setting) {
+    try {
+      collect_fsdp(reading_, setting, source_);
     } catch (const std::runtime_error& e) {
       reading_.error(setting, e.what());
     }
@@ -142,6 +160,20 @@ YamlNode outer_value(const Reading& reading, const KeySpec& key, const std::stri
     if (setting.key == &key && setting.value.is_map()) map = setting.value;
   put_inner(map, inner, std::move(value));
   return map;
+}
+
+// "auto" leaves the decision to another place, such as a DeepSpeed file.
+bool is_auto_precision(const Setting& setting) {
+  const auto& name = setting.key->name;
+  return (name == "bf16" || name == "fp16") && setting.value.text == "auto";
+}
+
+// Whether `yes` turns a precision on by another name, as axolotl's float16 beside fp16: false.
+bool is_other_name_of(const Setting& yes, const Setting& no) {
+  const auto& name = yes.key->name;
+  return yes.key == no.key && (name == "bf16" || name == "fp16") && yes.written != no.written &&
+         (yes.value.text == "true" || yes.value.text == "True") &&
+         (no.value.text == "false" || no.value.text == "False");
 }
 
 // Whether `kind` is a kind of recomputation and `on` only turns recomputation on. Recipes of
@@ -178,6 +210,10 @@ void Reading::error(const Setting& setting, const std::string& what) {
 
 void Reading::note(const Setting& setting, const std::string& what) {
   config.notes.push_back(fmt::format("{}: {}", prefix(setting), what));
+}
+
+void Reading::lacks(const Setting& setting, const std::string& feature) {
+  missing.push_back(fmt::format("{}: {}", prefix(setting), feature));
 }
 
 void collect_file(Reading& reading, const YamlNode& top, const Source& source) {
@@ -218,6 +254,11 @@ void merge_repetitions(Reading& reading) {
     };
     if (setting.overrides)
       std::erase_if(merged, [&](const Setting& s) { return same_meaning(s) && !s.overrides; });
+    // The names of a key without effect need not mean the same.
+    if (setting.key->use != KeyUse::used && !setting.overrides) {
+      merged.push_back(std::move(setting));
+      continue;
+    }
     // Two keys with one meaning and a field each: no rule compares them.
     const auto earlier = std::find_if(merged.begin(), merged.end(), [&](const Setting& other) {
       return other.key == setting.key ||
@@ -227,9 +268,11 @@ void merge_repetitions(Reading& reading) {
       merged.push_back(std::move(setting));
     } else if (setting.overrides && earlier->key == setting.key) {
       *earlier = std::move(setting);  // of two --set the last one wins
-    } else if (is_kind_of(setting, *earlier)) {
+    } else if (is_kind_of(setting, *earlier) || is_auto_precision(*earlier) ||
+               is_other_name_of(setting, *earlier)) {
       *earlier = std::move(setting);
-    } else if (is_kind_of(*earlier, setting)) {
+    } else if (is_kind_of(*earlier, setting) || is_auto_precision(setting) ||
+               is_other_name_of(*earlier, setting)) {
       continue;
     } else if (earlier->key != setting.key ||
                flow_text(earlier->value) != flow_text(setting.value)) {

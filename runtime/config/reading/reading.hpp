@@ -30,7 +30,11 @@ class Reading {
   TrainConfig config;
   std::vector<Setting> settings;
   std::vector<std::string> errors;
-  int hints_left = 20;  // unknown keys that still get a "did you mean"
+  int hints_left = 20;               // unknown keys that still get a "did you mean"
+  std::vector<std::string> unknown;  // keys of the file
+  bool has_fsdp = false;             // the recipe has the key fsdp, with words
+  // What the recipe is about and this program lacks: "f:3: rl: the training method dpo".
+  std::vector<std::string> missing;
 
   // The setting of a key, or null. Marks the key as read by a rule.
   const Setting* find(std::string_view key);
@@ -58,6 +62,9 @@ class Reading {
 
   void error(const Setting& setting, const std::string& what);
   void note(const Setting& setting, const std::string& what);
+  // Adds a feature that no other value of the key replaces. Such a recipe gets this line alone:
+  // nobody has to correct the rest of it.
+  void lacks(const Setting& setting, const std::string& feature);
 
   // The prefix of a message about a setting: "job.yaml:3: learning_rate".
   static std::string prefix(const Setting& setting);
@@ -92,5 +99,8 @@ void merge_repetitions(Reading& reading);
 
 // Adds the keys of a DeepSpeed or accelerate configuration as recipe settings.
 void collect_deepspeed(Reading& reading, const YamlNode& map, const Source& source);
+
+// Adds the recipe settings that `fsdp` or `fsdp_config` mean. Throws if a file cannot be read.
+void collect_fsdp(Reading& reading, const Setting& setting, const Source& source);
 
 }  // namespace mgpu::train

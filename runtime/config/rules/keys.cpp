@@ -10,9 +10,6 @@
 namespace mgpu::train {
 namespace {
 
-const Choices<Task> kTasks{
-    {"sft", Task::sft}, {"grpo", Task::grpo}, {"pt", Task::sft}, {"gspo", Task::grpo}};
-
 // Whether the value of a refused key switches the feature off.
 bool is_harmless(const KeySpec& key, const YamlNode& value) {
   if (value.kind != YamlNode::Kind::scalar) return value.items.empty();
@@ -53,7 +50,10 @@ bool keep(Reading& reading, const Setting& setting) {
       reading.note(setting, fmt::format("has no effect: {}", key.instead));
       return false;
     case KeyUse::refused:
-      if (!is_harmless(key, setting.value))
+      if (is_harmless(key, setting.value)) return false;
+      if (!key.feature.empty())
+        reading.lacks(setting, key.feature);
+      else
         reading.error(setting, fmt::format("is not supported: {}", key.instead));
       return false;
     case KeyUse::used:
@@ -76,17 +76,6 @@ bool keep(Reading& reading, const Setting& setting) {
 }
 
 }  // namespace
-
-void decide_task(Reading& reading) {
-  if (reading.find("task")) {
-    const auto task = reading.value("task", [](const YamlNode& v) { return choose(v, kTasks); });
-    reading.config.task = task.value_or(Task::sft);
-  } else if (reading.find("reward_funcs") || reading.find("reward_type") ||
-             reading.find("reward_model") || reading.find("num_generations")) {
-    reading.config.task = Task::grpo;
-  }
-  if (reading.config.task == Task::grpo) reading.config.learning_rate = 1e-6;
-}
 
 void dispatch_settings(Reading& reading) {
   std::vector<Setting> kept;

@@ -13,6 +13,10 @@ namespace mgpu::train {
 // set, else sft.
 void decide_task(Reading& reading);
 
+// Finds what a recipe is about and this program lacks: methods, kinds of models, plugins. Requires:
+// called before dispatch_settings.
+void method_rules(Reading& reading);
+
 // Gives MiniOneRec's keys that have another meaning elsewhere the meaning of MiniOneRec, in a
 // recipe that has its reward_type or info_file. Requires: called before merge_repetitions.
 void recommendation_names(Reading& reading);
@@ -36,7 +40,9 @@ void dispatch_settings(Reading& reading);
 // Applies every setting whose key has a field.
 void apply_fields(Reading& reading);
 
+void template_rules(Reading& reading);    // the chat template
 void data_rules(Reading& reading);        // dataset_name, splits, packing, roles
+void mixture_rules(Reading& reading);     // mixtures and streams, when the datasets are known
 void batch_rules(Reading& reading);       // per device and global batch size
 void schedule_rules(Reading& reading);    // parameters of the schedule, warm-up
 void precision_rules(Reading& reading);   // dtype, bf16, fp16, mixed_precision

@@ -24,9 +24,10 @@ void per_epoch_rule(Reading& reading, const char* key, const char* steps_key,
   auto& config = reading.config;
   const auto count = reading.read(*setting, to_number);
   if (!count) return;
+  if (*count == 0) return reading.note(*setting, "has no effect: 0 is as without the key");
   const auto* other = reading.find(steps_key);
-  if (*count <= 0)
-    reading.error(*setting, "need a number above 0");
+  if (*count < 0)
+    reading.error(*setting, "need a number of at least 0");
   else if (other)
     reading.error(*setting,
                   fmt::format("means the same as {} ({}); keep one", other->written, other->where));
@@ -130,7 +131,43 @@ void model_checks(Reading& reading) {
   if (const auto* family = reading.find("model_family"); family && !made)
     reading.error(*family, "requires model_size: a checkpoint has its own family");
   if (config.dataset_name.empty() && !reading.find("dataset_name"))
-    reading.errors.push_back("dataset_name is missing: set it to one or more JSONL files");
+    reading.errors.push_back(
+        "dataset_name is missing: set it to files, folders or names of the Hub");
+}
+
+void quantization_checks(Reading& reading) {
+  const auto& config = reading.config;
+  const auto bits = bits_of_base(config);
+  if (bits == 0) return;
+  const auto* key = bits == 4 ? "load_in_4bit" : "load_in_8bit";
+  if (config.load_in_4bit && config.load_in_8bit)
+    error_at_first(reading, {"load_in_8bit", "quantization_bit"},
+                   "contradicts load_in_4bit or qlora; keep one");
+  if (!config.use_peft)
+    error_at_first(
+        reading, {key, "quantization_bit"},
+        fmt::format(
+            "{}-bit weights cannot be trained, and LoRA is off; add lora_r, or leave it out",
+            bits));
+  if (config.dtype == Dtype::fp32)
+    reading.config.notes.push_back(
+        fmt::format("{} computes in fp32 because dtype is fp32; bf16 is the usual choice", key));
+}
+
+void adapter_checks(Reading& reading) {
+  const auto& config = reading.config;
+  quantization_checks(reading);
+  if (!config.use_peft || !config.pissa) return;
+  const auto refuse = [&](const char* why) {
+    error_at_first(reading, {"init_lora_weights", "pissa_init"}, why);
+  };
+  if (bits_of_base(config) > 0)
+    refuse("pissa changes the base weights, so it cannot be combined with 4-bit or 8-bit weights");
+  if (config.use_dora) refuse("pissa cannot be combined with use_dora; keep one");
+  if (!config.adapter_path.empty())
+    refuse("pissa is a beginning, and adapter_path continues an adapter; keep one");
+  if (config.task == Task::grpo)
+    refuse("pissa is not supported by GRPO, whose reference model is the unchanged model");
 }
 
 void parallel_checks(Reading& reading) {
@@ -149,6 +186,10 @@ void parallel_checks(Reading& reading) {
     error_at_first(reading, {"batch_sharding"},
                    "adaptive distributes work by measured times, which differ in every run; leave "
                    "it out with full_determinism: true");
+  if (config.gemm_choice == GemmSelection::timed && config.task == Task::grpo)
+    error_at_first(reading, {"gemm_choice"},
+                   "timed is for products that have the same size in many steps, and the "
+                   "micro-batches of GRPO have ever new sizes; leave it out");
   if (!weighted && !config.gpu_weights.empty())
     error_at_first(reading, {"gpu_weights"}, "requires batch_sharding: weighted");
   const auto& weights = config.gpu_weights;
@@ -156,9 +197,7 @@ void parallel_checks(Reading& reading) {
       std::all_of(weights.begin(), weights.end(), [](double w) { return w == 0; }))
     error_at_first(reading, {"gpu_weights"},
                    "gives no rank any work; at least one weight must be above 0");
-  if (config.load_in_4bit && !config.use_peft)
-    error_at_first(reading, {"load_in_4bit", "quantization_bit"},
-                   "4-bit weights cannot be trained, and LoRA is off; add lora_r, or leave it out");
+  adapter_checks(reading);
   const auto& name = config.adapter_name;
   if (name.empty() || name.front() == '.' || name.find('/') != name.npos ||
       name.starts_with("checkpoint-") || name.starts_with("training_state"))
@@ -166,9 +205,6 @@ void parallel_checks(Reading& reading) {
         reading, {"adapter_name"},
         "is also a folder name: it must not contain / or begin with a dot, checkpoint- or "
         "training_state");
-  if (config.load_in_4bit && config.dtype == Dtype::fp32)
-    reading.config.notes.push_back(
-        "load_in_4bit computes in fp32 because dtype is fp32; bf16 is the usual choice");
 }
 
 void loss_checks(Reading& reading) {
@@ -200,10 +236,42 @@ void loss_checks(Reading& reading) {
         fmt::format("{} requires either min_lr or min_lr_rate", config.lr_scheduler_type));
 }
 
+// axolotl pushes to the Hub if hub_model_id is set.
+void hub_rule(Reading& reading) {
+  auto& config = reading.config;
+  const auto* name = reading.find("hub_model_id");
+  const auto* model = reading.find("model_name_or_path");
+  if (!name || reading.find("push_to_hub")) return;
+  config.push_to_hub = model && model->written == "base_model";
+  reading.note(*name, config.push_to_hub ? "means push_to_hub: true, as in axolotl"
+                                         : "has no effect without push_to_hub: true");
+}
+
+void wandb_rule(Reading& reading) {
+  const auto* project = reading.find("wandb_project");
+  const auto& formats = reading.config.report_to;
+  if (project && std::find(formats.begin(), formats.end(), "wandb") == formats.end())
+    reading.note(*project, "has no effect without report_to: wandb");
+}
+
+// A new start and a checkpoint to resume from contradict each other.
+void overwrite_rule(Reading& reading) {
+  auto& config = reading.config;
+  const auto* resume = reading.find("resume_from_checkpoint");
+  if (!resume) resume = reading.find("auto_resume_from_checkpoints");
+  if (!config.overwrite_output_dir || !resume || config.resume_from_checkpoint == "no") return;
+  reading.error(
+      *reading.find("overwrite_output_dir"),
+      fmt::format("starts anew, but {} ({}) resumes; keep one", resume->written, resume->where));
+}
+
 }  // namespace
 
 void evaluation_rules(Reading& reading) {
   auto& config = reading.config;
+  hub_rule(reading);
+  wandb_rule(reading);
+  overwrite_rule(reading);
   per_epoch_rule(reading, "evals_per_epoch", "eval_steps", &TrainConfig::eval_steps,
                  &TrainConfig::eval_strategy);
   per_epoch_rule(reading, "saves_per_epoch", "save_steps", &TrainConfig::save_steps,
@@ -214,6 +282,7 @@ void evaluation_rules(Reading& reading) {
   const auto* strategy = reading.find("eval_strategy");
   const auto* steps = reading.find("eval_steps");
   if (!steps) steps = reading.find("evals_per_epoch");
+  if (steps && steps->key->name == "evals_per_epoch" && steps->value.text == "0") steps = nullptr;
   if (!strategy && steps && config.eval_strategy == When::no && has_evaluation_data(config)) {
     config.eval_strategy = When::steps;
     reading.note(*steps, "turns evaluation on: eval_strategy: steps");

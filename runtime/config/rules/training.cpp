@@ -1,7 +1,10 @@
 // Rules about the keys of batch size, schedule, precision, memory and LoRA.
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -76,6 +79,13 @@ void set_switch(Reading& reading, LoraSwitch& lora, const char* key, bool use) {
   lora = {use, setting};
 }
 
+// Other methods of PEFT and LLaMA-Factory.
+bool is_other_adapter(std::string_view word) {
+  constexpr std::string_view kOthers[] = {"freeze", "oft",  "qoft", "llama-adapter", "ia3",
+                                          "vera",   "loha", "lokr", "adalora",       "boft"};
+  return std::find(std::begin(kOthers), std::end(kOthers), word) != std::end(kOthers);
+}
+
 LoraSwitch lora_switch(Reading& reading) {
   LoraSwitch lora;
   if (const auto use = reading.value("use_peft", to_flag))
@@ -84,6 +94,8 @@ LoraSwitch lora_switch(Reading& reading) {
     const auto& word = adapter->value.text;
     if (word == "lora" || word == "qlora" || word.empty() || word == "none")
       set_switch(reading, lora, "adapter", word == "lora" || word == "qlora");
+    else if (is_other_adapter(word))
+      reading.lacks(*adapter, fmt::format("the adapter {}", word));
     else
       reading.error(*adapter, fmt::format("need lora or qlora, not {}", shown(word, 32)));
     if (word == "qlora") reading.config.load_in_4bit = true;
@@ -91,6 +103,8 @@ LoraSwitch lora_switch(Reading& reading) {
   if (const auto* type = reading.find("finetuning_type")) {
     if (type->value.text == "lora" || type->value.text == "full")
       set_switch(reading, lora, "finetuning_type", type->value.text == "lora");
+    else if (is_other_adapter(type->value.text))
+      reading.lacks(*type, fmt::format("fine-tuning of the kind {}", type->value.text));
     else
       reading.error(*type, fmt::format("need lora or full, not {}", shown(type->value.text, 32)));
   }
@@ -101,15 +115,46 @@ LoraSwitch lora_switch(Reading& reading) {
   return lora;
 }
 
+// Whether the key of this name requests an adapter. A kind that is switched off does not.
+bool is_of_adapter(const TrainConfig& config, const std::string& name) {
+  if (name == "use_rslora") return config.use_rslora;
+  if (name == "use_dora") return config.use_dora;
+  if (name == "init_lora_weights" || name == "pissa_init") return config.pissa.has_value();
+  return name.starts_with("lora_") || name.starts_with("adapter_") || name == "loraplus_lr_ratio";
+}
+
 // The first setting of an adapter.
 const Setting* first_adapter_setting(const Reading& reading) {
-  for (const auto& setting : reading.settings) {
-    const auto& name = setting.key->name;
-    const bool of_adapter =
-        name.starts_with("lora_") || name.starts_with("adapter_") || name == "use_rslora";
-    if (setting.key->group == KeyGroup::lora && of_adapter) return &setting;
-  }
+  for (const auto& setting : reading.settings)
+    if (setting.key->group == KeyGroup::lora && is_of_adapter(reading.config, setting.key->name))
+      return &setting;
   return nullptr;
+}
+
+// All linear layers include those that lora_target_modules lists, if these are linear.
+void target_linear_rule(Reading& reading) {
+  const auto* linear = reading.find("lora_target_linear");
+  const auto* modules = reading.find("lora_target_modules");
+  if (!linear) return;
+  const auto all = reading.read(*linear, to_flag);
+  if (!all) return;
+  if (!*all && !modules)
+    reading.error(*linear, "false selects no layers; list the layers in lora_target_modules");
+  if (!*all || !modules) return;
+  const bool listed = std::erase_if(reading.config.lora_target_modules, [](const auto& name) {
+                        return name != "lm_head" && name != "embed_tokens";
+                      }) > 0;
+  if (listed)
+    reading.note(*modules, fmt::format("adds nothing to {}: true, which means all linear layers",
+                                       linear->written));
+}
+
+// LLaMA-Factory's pissa_init, with the iterations in a key of its own.
+void pissa_rule(Reading& reading) {
+  auto& config = reading.config;
+  if (const auto* iterations = reading.find("pissa_iter"); iterations && !config.pissa_init)
+    reading.note(*iterations, "has no effect without pissa_init: true");
+  if (config.pissa_init && !reading.find("init_lora_weights")) config.pissa = config.pissa_iter;
 }
 
 // Loss scaling needs fp16, and fp16 needs gradients that do not overflow when they are summed.
@@ -262,18 +307,20 @@ void memory_rules(Reading& reading) {
 }
 
 void lora_rules(Reading& reading) {
+  target_linear_rule(reading);
+  pissa_rule(reading);
   const auto lora = lora_switch(reading);
   const auto* first = first_adapter_setting(reading);
   auto& config = reading.config;
-  const bool implied = config.load_in_4bit && !first;
+  const bool implied = bits_of_base(config) > 0 && !first;
   config.use_peft = lora.use.value_or(first != nullptr || implied);
   if (implied && !lora.use) {
-    const auto* by = reading.find("load_in_4bit");
+    const auto* by = reading.find(config.load_in_4bit ? "load_in_4bit" : "load_in_8bit");
     if (!by) by = reading.find("quantization_bit");
     reading.note(*by, fmt::format("trains a LoRA adapter (lora_r: {}, lora_alpha: {:g}) on all "
-                                  "linear layers, because 4-bit weights cannot be trained; set "
+                                  "linear layers, because {}-bit weights cannot be trained; set "
                                   "lora_r to choose its rank",
-                                  config.lora_r, config.lora_alpha));
+                                  config.lora_r, config.lora_alpha, bits_of_base(config)));
   }
   if (!first) return;
   if (!lora.use)

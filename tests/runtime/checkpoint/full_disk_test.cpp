@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/file_images.hpp"
 #include "runtime/checkpoint/weights.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -90,6 +91,26 @@ TEST_CASE("a full disk is reported before anything is written, and the older sav
   CHECK_THAT(text, Contains("cannot reserve 2.00 MB for") && Contains("model.safetensors") &&
                        Contains("No space left on device") && Contains("kB left") &&
                        Contains("free some space"));
+}
+
+TEST_CASE("a full disk is reported before any file is written from memory", "[checkpoint][fork]") {
+  const TempDir dir(TempDir::in_memory());
+  const std::string text = thrown_elsewhere([&] {
+    if (!mount_small(dir.root())) return false;
+    save_large(dir.root(), 1, 100'000);
+    try {
+      const std::vector<std::byte> small(1'000), large(2'000'000);
+      CheckpointDraft draft(dir.root(), 2);
+      write_images(draft.path(), {{"small", small}, {"state/large", large}}, 2);
+    } catch (const std::exception&) {
+      check_only_first(dir.root());
+      throw;
+    }
+    return true;
+  });
+  if (text == "not here") return;
+  CHECK_THAT(text, Contains("cannot reserve 2.00 MB for") && Contains("state/large") &&
+                       Contains("No space left on device"));
 }
 
 TEST_CASE("a disk that becomes full while small files are written is reported too",

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/file_images.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -16,16 +17,22 @@ using mgpu::tests::TempDir;
 namespace {
 
 // Saves checkpoints in an endless loop and writes each step to `told` once it is published. Every
-// third save replaces the previous one.
+// third save replaces the previous one, and every second one is written from memory by two threads.
 [[noreturn]] void save_for_ever(const std::string& output_dir, std::int64_t step, int told) {
   const std::vector<std::byte> bytes(40'000, std::byte{7});
   for (int i = 0;; ++i) {
     step += i % 3 != 2;
     CheckpointDraft draft(output_dir, step);
-    SafetensorsWriter writer(draft.path() + "/model.safetensors", {{"a", DType::u8, {40'000}}});
-    writer.write("a", bytes);
+    std::vector<FileRecord> records;
+    if (i % 2 == 0) {
+      records = *write_images(draft.path(), {{"model.safetensors", bytes}, {"part/1", bytes}}, 2);
+    } else {
+      SafetensorsWriter writer(draft.path() + "/model.safetensors", {{"a", DType::u8, {40'000}}});
+      writer.write("a", bytes);
+      records.push_back(writer.finish());
+    }
     write_file(draft.path() + "/state", std::string(9'000, 's'));
-    draft.publish({writer.finish()}, {});
+    draft.publish(records, {});
     if (::write(told, &step, sizeof step) != sizeof step) ::_exit(1);
     rotate(output_dir, 2);
   }

@@ -52,6 +52,7 @@ TEST_CASE("an adapter's config survives writing and reading", "[peft]") {
                     .target_modules = {"k_proj", "q_proj"},
                     .modules_to_save = {"lm_head"},
                     .use_rslora = true,
+                    .use_dora = true,
                     .rank_pattern = {{"k_proj", 2}},
                     .alpha_pattern = {{"q_proj", 3}}};
   CHECK(parse_lora_config(lora_config_text(config), "a") == config);
@@ -59,14 +60,14 @@ TEST_CASE("an adapter's config survives writing and reading", "[peft]") {
   CHECK(parse_lora_config(lora_config_text(config), "a") == config);
 }
 
-TEST_CASE("anything but plain LoRA is rejected with its key", "[peft]") {
+TEST_CASE("kinds of adapters that are not supported are rejected with their key", "[peft]") {
   struct Case {
     const char* key;
     Json value;
     const char* message;
   };
   const auto [key, value, message] = GENERATE(values<Case>({
-      {"use_dora", true, "'use_dora' is not supported; only plain LoRA is"},
+      {"lora_bias", true, "'lora_bias' is not supported; only LoRA, rsLoRA and DoRA are"},
       {"layers_to_transform", {0}, "'layers_to_transform'"},
       {"something_new", "x", "'something_new'"},
       {"bias", "lora_only", "bias must be 'none'"},
@@ -136,11 +137,12 @@ TEST_CASE("keys of the adapter file are those of PEFT", "[peft]") {
   using Part = AdapterKey::Part;
   CHECK(adapter_key({Part::lora_a, kQ0}) ==
         "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
-  const AdapterKey key{GENERATE(Part::lora_a, Part::lora_b, Part::whole), "lm_head.weight"};
+  const AdapterKey key{GENERATE(Part::lora_a, Part::lora_b, Part::magnitude, Part::whole),
+                       "lm_head.weight"};
   CHECK(parse_adapter_key(adapter_key(key)) == key);
   CHECK_THROWS_WITH(parse_adapter_key("model.x.weight"), Contains("'base_model.model.'"));
-  CHECK_THROWS_WITH(parse_adapter_key("base_model.model.x.lora_magnitude_vector"),
-                    Contains("DoRA"));
+  CHECK(adapter_key({Part::magnitude, kQ0}) ==
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector");
   CHECK_THROWS_WITH(parse_adapter_key("base_model.model.x.lora_embedding_A"), Contains("kind"));
   CHECK_THROWS_WITH(parse_adapter_key("base_model.model."), Contains("no parameter"));
 }

@@ -32,6 +32,8 @@ TEST_CASE("values that are often a mistake cause a warning", "[check]") {
   SECTION("a high rate") {
     config.learning_rate = 2e-3;
     CHECK_THAT(warnings(config, 1).at(0), Contains("is above 0.001"));
+    config.model_size = "tiny";  // from scratch
+    CHECK(warnings(config, 1).empty());
   }
   SECTION("a long warm-up") {
     config.warmup_steps = 30;

@@ -35,6 +35,20 @@ TEST_CASE("a file without a command starts training", "[command]") {
   CHECK(as<RunCommand>({"./plan"}).recipe.path == "./plan");
 }
 
+TEST_CASE("--set alone is a recipe", "[command]") {
+  const RecipeArguments recipe{"", {"lr=1"}, false};
+  CHECK(as<RunCommand>({"--set", "lr=1"}).recipe == recipe);
+  CHECK(as<CheckCommand>({"check", "--set", "lr=1"}).recipe == recipe);
+  CHECK(as<DataCommand>({"data", "--set", "lr=1"}).recipe == recipe);
+  CHECK(as<PlanCommand>({"plan", "--set", "lr=1"}).recipe == recipe);
+  CHECK_THROWS_WITH(parsed({"plan", "--set", "lr=1", "--model-size", "7B"}),
+                    "--set changes a recipe; give FILE.yaml too");
+  CHECK_THROWS_WITH(parsed({"plan", "--set", "lr=1", "--write", "a.yaml"}),
+                    Contains("--write writes the recipe that --model-size suggests"));
+  CHECK(launch_command({recipe}, 4) == "mgpu-run --nproc 4 --set lr=1");
+  CHECK(ranks_of_recipe(recipe) == std::nullopt);
+}
+
 TEST_CASE("a recipe key that is written as an option names --set", "[command]") {
   CHECK_THROWS_WITH(parsed({"a.yaml", "--batch_size", "4"}),
                     "unknown option --batch_size; to set a key of the recipe write --set "
@@ -124,6 +138,9 @@ TEST_CASE("a wrong command line is refused with a correction", "[command]") {
   CHECK_THROWS_WITH(parsed({"a.yaml", "--singel"}),
                     "unknown option --singel; did you mean --single?");
   CHECK_THROWS_WITH(parsed({"a.yaml", "b.yaml"}), Contains("unexpected argument b.yaml"));
+  CHECK_THROWS_WITH(parsed({"chek", "a.yaml"}),
+                    Contains("unknown command chek; did you mean check?"));
+  CHECK_THROWS_WITH(parsed({"quikstart"}), Contains("did you mean quickstart?"));
   CHECK_THROWS_WITH(parsed({"init", "dpo"}),
                     "unknown template dpo; use one of sft, grpo, lora, debug");
   CHECK_THROWS_WITH(parsed({"generate", "--model", "m"}),
@@ -158,7 +175,8 @@ TEST_CASE("a wrong command line is refused with a correction", "[command]") {
   CHECK_THROWS_WITH(parsed({"a.yaml", "--set"}), Contains("--set: needs a value; see"));
   CHECK_THROWS_WITH(parsed({"check", "a.yaml", "--gpus", "0"}),
                     Contains("--gpus: need a whole number from 1 to 65536, not 0"));
-  CHECK_THROWS_WITH(parsed({"check"}), Contains("FILE.yaml is required"));
+  CHECK_THROWS_WITH(parsed({"check"}), Contains("no recipe given; run mgpu-train FILE.yaml"));
+  CHECK_THROWS_WITH(parsed({"data"}), Contains("no recipe given; run mgpu-train FILE.yaml"));
 }
 
 TEST_CASE("the help text fits a screen and has every command and option", "[command]") {

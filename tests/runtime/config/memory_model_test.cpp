@@ -1,7 +1,10 @@
 #include "runtime/config/planning/memory_model.hpp"
 
 #include <functional>
+#include <set>
+#include <string>
 
+#include "runtime/model/layout.hpp"
 #include "runtime/parallel/bucket_size.hpp"
 #include "tests/support/catch.hpp"
 
@@ -152,6 +155,31 @@ TEST_CASE("an adapter takes a bf16 copy besides its master weights, gradients an
   sharded.zero_stage = 3;
   CHECK(part(kQwen7, sharded, 4, MemoryPart::weights) == (frozen + 2 * t) / 4);
   CHECK(part(kQwen7, sharded, 4, MemoryPart::optimizer) == 3 * t);
+}
+
+// The layout's counts are those of the trainer; here every buffer is counted without padding.
+TEST_CASE("quantized matrices, DoRA and modules trained in full are counted as the layout has them",
+          "[memory]") {
+  using mgpu::model::LoraShape;
+  const std::set<std::string> targets{"q_proj", "v_proj", "down_proj"};
+  for (const bool dora : {false, true}) {
+    auto c = lora(run(1));
+    c.lora_target_modules.assign(targets.begin(), targets.end());
+    c.lora_modules_to_save = {"embed_tokens"};
+    c.use_dora = dora;
+    c.load_in_8bit = true;
+    const LoraShape shape{.rank = 16, .targets = targets, .whole = {"embed_tokens"}, .dora = dora};
+    const auto layout = mgpu::model::lay_out(kQwen7, shape, {.bits = 8});
+    CHECK(count_parameters(kQwen7, c).trainable == layout.trained());
+    std::int64_t bytes = 2 * layout.trained();
+    for (const auto& unit : layout.units) {
+      for (const auto& slot : unit.packed.slots) bytes += slot.numel;
+      for (const auto& slot : unit.frozen.slots) bytes += 2 * slot.numel;
+    }
+    CHECK(part(kQwen7, c, 1, MemoryPart::weights) == bytes);
+    c.lora_target_modules.push_back("all-linear");
+    CHECK(count_parameters(kQwen7, c).trainable > layout.trained());
+  }
 }
 
 TEST_CASE("fp16 takes the memory of bf16", "[memory]") {

@@ -237,6 +237,31 @@ TEST_CASE("if nothing fits, the plan names changes that would", "[planner]") {
   CHECK_THAT(text, Contains("would fit: 8 GPUs"));
 }
 
+TEST_CASE("the plan shows the host memory of checkpoints in the background", "[planner]") {
+  PlanRequest request{qwen25_05b(), config(1), 2, 80 * kPlannedGiB};
+  const auto parameters = count_parameters(request.model, request.config).total;
+  CHECK(checkpoint_bytes(request.model, request.config) == 14 * parameters);
+  CHECK_THAT(
+      plan_text(request),
+      Contains("checkpoints in the background (async_save): 6.4 GiB for all ranks together"));
+  SECTION("the training state may be left out") {
+    request.config.save_only_model = true;
+    CHECK(checkpoint_bytes(request.model, request.config) == 2 * parameters);
+  }
+  SECTION("adapters have fp32 weights and little state") {
+    request.config.use_peft = true;
+    request.config.lora_r = 16;
+    const auto trained = count_parameters(request.model, request.config).trainable;
+    CHECK(checkpoint_bytes(request.model, request.config) == 16 * trained);
+    request.config.pissa = 16;  // its files have twice the rank
+    CHECK(checkpoint_bytes(request.model, request.config) == 20 * trained);
+  }
+  SECTION("without them it is not shown") {
+    request.config.async_save = false;
+    CHECK_THAT(plan_text(request), !Contains("Host memory"));
+  }
+}
+
 TEST_CASE("a job that cannot fit is refused with what would fit", "[planner]") {
   PlanRequest request{qwen25_7b(), config(1), 1, 24 * kPlannedGiB};
   request.config.zero_stage = 0;

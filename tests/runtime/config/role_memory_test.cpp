@@ -75,6 +75,39 @@ TEST_CASE("sequences_that_fit is the inverse of rollout_memory") {
   CHECK(sequences_that_fit(0, 16, page) == 0);
 }
 
+TEST_CASE("a rollout whose completions do not all fit at their maximum length shares the pages") {
+  const CachePage page{.tokens = 16, .bytes = 1000};
+  const RolloutRequest request{.completions = 2000, .longest = 3200, .logits = 500, .page = page};
+  const auto whole = [&](std::int64_t sequences) {
+    const auto memory = rollout_memory(sequences, 3200, page);
+    return RolloutSize{sequences, memory.pages, memory.bytes + sequences * 500};
+  };
+  CHECK(rollout_size(request, 0) == whole(256));
+  const auto enough = whole(256).bytes;
+  CHECK(rollout_size(request, enough) == whole(256));
+  const auto less = rollout_size(request, enough - 1);
+  CHECK(less.sequences == 1024);
+  CHECK(less.bytes < enough);
+  CHECK(less.bytes > enough - 1 - page.bytes);
+  CHECK(less.bytes == less.pages * page.bytes + less.sequences * 500);
+  const auto little = rollout_size(request, whole(10).bytes);
+  CHECK(little.sequences == 80);
+  CHECK(little.pages == (whole(10).bytes - 80 * 500) / page.bytes);
+  CHECK(rollout_size(request, 1) == whole(1));
+  SECTION("never more than there are completions") {
+    auto few = request;
+    few.completions = 12;
+    CHECK(rollout_size(few, whole(10).bytes).sequences == 12);
+    CHECK(rollout_size(few, whole(12).bytes) == whole(12));
+  }
+  SECTION("nor so many that their logits take a large part of the memory") {
+    auto large = request;
+    large.logits = 100 * page.bytes;
+    const auto size = rollout_size(large, 10 * 300 * page.bytes);
+    CHECK(size.sequences == 9);  // as at their maximum length
+  }
+}
+
 TEST_CASE("every GPU of the policy has the rollout and a share of the sharded models") {
   auto request = request_of("beta: 0.1\n", 2);
   request.reward_models = {{"rm", model_15b()}};
@@ -183,22 +216,28 @@ TEST_CASE("an error about memory names the role, its need and what to change") {
   CHECK_THAT(lack(request), Contains("try max_completion_length: 256, load_in_4bit: true"));
 }
 
-TEST_CASE("as many completions are generated concurrently as fit") {
-  const auto sequences = [](const std::string& keys, std::int64_t gpu_bytes) {
+TEST_CASE("the KV cache has as many pages as fit") {
+  const auto roles_of = [](const std::string& keys, std::int64_t gpu_bytes) {
     auto request = request_of(
         "lora_r: 8\nnum_generations: 256\nper_device_train_batch_size: 1\n" + keys, 1, gpu_bytes);
     request.config.max_length = 4096;
-    const auto roles = role_memory(request);
+    auto roles = role_memory(request);
     CHECK_FALSE(memory_error(request, roles));
-    return concurrent_sequences(roles);
+    return roles;
   };
-  CHECK(sequences("", 0) == 256);
-  CHECK(sequences("", 80 * kGiB) == 256);
-  const auto few = sequences("", 12 * kGiB);
-  CHECK(few > 10);
-  CHECK(few < 80);
-  CHECK(sequences("beta: 0.1\nreference_gpu: 0\n", 12 * kGiB) < few);
-  CHECK(sequences("use_vllm: true\nvllm_mode: server\n", 12 * kGiB) == 0);
+  constexpr std::int64_t kPagesOfOne = (4096 + kMostBurst) / 16 + 2;
+  for (const auto bytes : {std::int64_t{0}, 80 * kGiB}) {
+    CHECK(concurrent_sequences(roles_of("", bytes)) == 256);
+    CHECK(cache_pages(roles_of("", bytes)) == 256 * kPagesOfOne + 1);
+  }
+  const auto few = roles_of("", 12 * kGiB);
+  CHECK(cache_pages(few) > 10 * kPagesOfOne);
+  CHECK(cache_pages(few) < 80 * kPagesOfOne);
+  CHECK(concurrent_sequences(few) > 80);  // most become shorter
+  CHECK_THAT(find(few, 0, kRollout)->work, Contains("tokens for up to "));
+  CHECK(cache_pages(roles_of("beta: 0.1\nreference_gpu: 0\n", 12 * kGiB)) < cache_pages(few));
+  const auto server = roles_of("use_vllm: true\nvllm_mode: server\n", 12 * kGiB);
+  CHECK(concurrent_sequences(server) == 0);
 }
 
 TEST_CASE("an error about memory suggests usual batch sizes if the recipe sets none") {

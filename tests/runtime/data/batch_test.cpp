@@ -88,3 +88,41 @@ TEST_CASE("a batch is divided where the tokens are halved, and a single sequence
   CHECK(piece_of(batch, 2, 4).starts == Numbers{0, 10});
   CHECK(piece_of(batch, 3, 4).tokens == Numbers{0});
 }
+
+TEST_CASE("branches continue the positions of their beginning", "[batch]") {
+  const Numbers first{5, 6}, second{7}, a{10, 11}, b{12}, c{13, 14, 15};
+  BatchBuilder builder;
+  builder.add({first});
+  builder.add({second});
+  builder.add_branch(0, {a});
+  builder.set_target(1, 20);
+  builder.add_branch(0, {b});
+  builder.add_branch(1, {b, c});
+  builder.set_target(0, 21);
+  const auto batch = builder.take();
+  CHECK(batch.tokens == Numbers{5, 6, 7, 10, 11, 12, 12, 13, 14, 15});
+  CHECK(batch.positions == Numbers{0, 1, 0, 2, 3, 2, 1, 2, 3, 4});
+  CHECK(batch.starts == Numbers{0, 2, 3, 5, 6, 10});
+  CHECK(batch.branches == Numbers{2, 4, 5});
+  CHECK(batch.longest == 4);
+  CHECK(batch.targets[4] == 20);
+  CHECK(batch.targets[6] == 21);
+  CHECK(batch.target_tokens == 2);
+  CHECK_THROWS(piece_of(batch, 0, 2));
+}
+
+TEST_CASE("a branch that cannot be laid out is refused", "[batch]") {
+  const Numbers some{5, 6};
+  BatchBuilder builder;
+  CHECK_THROWS(builder.add_branch(0, {some}));  // no such beginning
+  builder.add({some});
+  builder.add({some});
+  CHECK_THROWS(builder.add_branch(1, {some}));  // before those of beginning 0
+  builder.add_branch(0, {some});
+  CHECK_THROWS(builder.add({some}));  // a sequence behind a branch
+  CHECK_THROWS(builder.take());       // beginning 1 has no branch
+  builder.add_branch(1, {some});
+  CHECK_THROWS(builder.add_branch(0, {some}));
+  CHECK_THROWS(builder.add_branch(2, {some}));
+  CHECK(builder.take().branches == Numbers{2, 3, 4});
+}

@@ -127,3 +127,17 @@ TEST_CASE("a share of all examples is left out, chosen by the seed", "[order]") 
   CHECK(left(1) == once);
   CHECK(left(2) != once);
 }
+
+TEST_CASE("examples that are left out are in neither part of a split", "[order]") {
+  const std::vector<SourceRange> ranges{{.first = 0, .count = 5}, {.first = 5, .count = 5}};
+  const std::vector<std::uint32_t> left_out{1, 5, 9};
+  const Split whole = split(ranges, 0, 42, left_out);
+  CHECK(whole.all() == std::vector<std::uint32_t>{0, 2, 3, 4, 6, 7, 8});
+  CHECK(whole.train.at(1).examples == std::vector<std::uint32_t>{6, 7, 8});
+  const Split parts = split(ranges, 3, 42, left_out);
+  CHECK(parts.validation.size() == 3);
+  CHECK(parts.all().size() == 4);
+  for (const auto example : left_out)
+    CHECK(std::count(parts.validation.begin(), parts.validation.end(), example) == 0);
+  CHECK_THROWS_WITH(split(ranges, 7, 42, left_out), Contains("leaves none to train on"));
+}

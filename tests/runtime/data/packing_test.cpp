@@ -86,3 +86,18 @@ TEST_CASE("an example longer than a bin is a caller's error", "[packing]") {
   const std::vector<std::uint32_t> lengths = {65};
   CHECK_THROWS_AS(pack(straight(1), lengths, 64), std::logic_error);
 }
+
+TEST_CASE("rows are packed in their order if the order matters", "[packing]") {
+  const std::vector<std::uint32_t> lengths{5, 3, 4, 10, 1, 1};
+  const auto bins = pack_in_order(straight(6), lengths, 10);
+  REQUIRE(bins.size() == 4);
+  const auto of = [&](std::size_t i) {
+    return std::vector<std::uint32_t>(bins[i].begin(), bins[i].end());
+  };
+  CHECK(of(0) == std::vector<std::uint32_t>{0, 1});
+  CHECK(of(1) == std::vector<std::uint32_t>{2});
+  CHECK(of(2) == std::vector<std::uint32_t>{3});
+  CHECK(of(3) == std::vector<std::uint32_t>{4, 5});
+  CHECK(pack_in_order({}, lengths, 10).size() == 0);
+  CHECK_THROWS(pack_in_order(straight(6), lengths, 9));
+}

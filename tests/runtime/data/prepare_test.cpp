@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/data/prepare.hpp"
+#include "runtime/data/repeated_examples.hpp"
 #include "tests/runtime/data/support.hpp"
 #include "tests/support/catch.hpp"
 
@@ -354,4 +355,21 @@ TEST_CASE("unfinished files of a killed run are removed after a day", "[prepare]
   CHECK_FALSE(fs::exists(folder / "00000.tokens.abcdef"));
   CHECK(fs::exists(folder / "00000.tokens.ghijkl"));
   CHECK(fs::exists(folder / "00000.tokens"));
+}
+
+TEST_CASE("examples that equal an earlier one in tokens and loss are found", "[prepare]") {
+  PrepareFixture fixture;
+  const Prepared prepared = fixture.run(
+      "{\"text\": \"one\"}\n{\"text\": \"two\"}\n{\"text\": \"one\"}\n{\"text\": \"one!\"}\n"
+      "{\"text\": \"two\"}\n{\"text\": \"one\"}\n");
+  CHECK(repeated_examples(prepared.dataset) == std::vector<std::uint32_t>{2, 4, 5});
+}
+
+TEST_CASE("examples with equal tokens and another loss are no repetition", "[prepare]") {
+  PrepareFixture fixture;
+  fixture.options.rows.completion_only_loss = GENERATE(true, false);
+  const Prepared prepared = fixture.run(
+      "{\"prompt\": \"on\", \"completion\": \"e\"}\n{\"prompt\": \"o\", \"completion\": \"ne\"}\n");
+  REQUIRE(prepared.dataset.size() == 2);
+  CHECK(repeated_examples(prepared.dataset).empty() == *fixture.options.rows.completion_only_loss);
 }

@@ -22,6 +22,7 @@ ScheduleOptions options_of(int kind) {
   if (kind == 2) options.group_by_length = true;
   if (kind == 3) options.shuffle = false;
   if (kind == 4) options.shuffle = false, options.packing = true, options.capacity = 600;
+  if (kind == 5) options.packing = options.pack_in_order = true, options.capacity = 512;
   return options;
 }
 
@@ -30,7 +31,7 @@ ScheduleOptions options_of(int kind) {
 TEST_CASE("the steps of an epoch contain every example once, and the last may be smaller",
           "[schedule]") {
   const auto lengths = some_lengths(1003, 512);
-  const ScheduleOptions options = options_of(GENERATE(0, 1, 2, 3, 4));
+  const ScheduleOptions options = options_of(GENERATE(0, 1, 2, 3, 4, 5));
   Schedule schedule(lengths, all_of(1003), options);
   std::int64_t step = 0;
   for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -54,7 +55,7 @@ TEST_CASE("the steps of an epoch contain every example once, and the last may be
 
 TEST_CASE("steps can be requested in any order", "[schedule]") {
   const auto lengths = some_lengths(400, 512);
-  const ScheduleOptions options = options_of(GENERATE(0, 1, 2, 3, 4));
+  const ScheduleOptions options = options_of(GENERATE(0, 1, 2, 3, 4, 5));
   Schedule straight(lengths, all_of(400), options);
   const std::int64_t total = straight.total_steps(3);
   for (std::int64_t step = total - 1; step >= 0; step -= 7) {
@@ -66,7 +67,7 @@ TEST_CASE("steps can be requested in any order", "[schedule]") {
 
 TEST_CASE("steps differ from epoch to epoch and from seed to seed", "[schedule]") {
   const auto lengths = some_lengths(500, 512);
-  ScheduleOptions options = options_of(GENERATE(0, 1, 2));
+  ScheduleOptions options = options_of(GENERATE(0, 1, 2, 5));
   Schedule schedule(lengths, all_of(500), options);
   const auto first = schedule.at(0).items.examples;
   CHECK(schedule.at(schedule.steps_in(0)).items.examples != first);
@@ -116,4 +117,18 @@ TEST_CASE("a schedule without examples is rejected", "[schedule]") {
   CHECK_THROWS(Schedule(none, {}, {.global_batch = 1}));
   CHECK_THROWS(Schedule(none, all_of(3), {.global_batch = 0}));
   CHECK_THROWS(Schedule(none, all_of(3), {.global_batch = 1, .packing = true}));
+}
+
+TEST_CASE("with packing in order and without shuffling, examples keep the order of the data",
+          "[schedule]") {
+  const auto lengths = some_lengths(200, 512);
+  const ScheduleOptions options{
+      .global_batch = 4, .shuffle = false, .packing = true, .pack_in_order = true, .capacity = 600};
+  Schedule schedule(lengths, all_of(200), options);
+  std::vector<std::uint32_t> seen;
+  for (std::int64_t step = 0; step < schedule.steps_in(0); ++step) {
+    const auto items = schedule.at(step).items;
+    seen.insert(seen.end(), items.examples.begin(), items.examples.end());
+  }
+  CHECK(seen == all_of(200)[0].examples);
 }

@@ -40,14 +40,15 @@ TEST_CASE("the pieces of a file contain each line once, with its line number", "
 TEST_CASE("the digest depends on the contents only", "[source]") {
   const TempDir dir(TempDir::in_memory());
   std::string text(9000000, 'x');
-  write(dir.path("a"), text);
-  write(dir.path("b"), text);
-  const std::string digest = SourceFile(dir.path("a"), 1).digest();
+  const auto a = dir.path("a.jsonl"), b = dir.path("b.jsonl");
+  write(a, text);
+  write(b, text);
+  const std::string digest = SourceFile(a, 1).digest();
   CHECK(digest.size() == 64);
-  CHECK(SourceFile(dir.path("b"), 3).digest() == digest);
+  CHECK(SourceFile(b, 3).digest() == digest);
   text[8500000] = 'y';
-  write(dir.path("b"), text);
-  CHECK(SourceFile(dir.path("b"), 1).digest() != digest);
+  write(b, text);
+  CHECK(SourceFile(b, 1).digest() != digest);
   CHECK(sha256("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
@@ -65,44 +66,31 @@ TEST_CASE("a checksum detects every changed bit and every cut", "[digest]") {
   CHECK(checksum(bytes + '\0') != sum);
 }
 
-TEST_CASE("files of other formats are rejected with the command that converts them", "[source]") {
+TEST_CASE("files that cannot be read have a message with the path and what to do", "[source]") {
   const TempDir dir(TempDir::in_memory());
   struct Case {
     std::string name, bytes, what;
   };
   const auto [name, bytes, what] = GENERATE(values<Case>({
-      {"a.parquet", "PAR1", "a Parquet file"},
-      {"a.bin", "PAR1....", "a Parquet file"},
-      {"a.arrow", "ARROW1", "an Arrow file"},
-      {"a.csv", "a,b\n1,2\n", "load_dataset(\"csv\""},
-      {"a.tsv", "a\tb\n", "pandas.read_csv"},
-      {"a.jsonl.gz", "\x1f\x8b\x08", "gunzip -k"},
-      {"a.zst", "\x28\xb5\x2f\xfd", "unzstd"},
       {"a.jsonl", "\xff\xfe{", "iconv -f UTF-16"},
-      {"a.json", "\xEF\xBB\xBF\n [\n{}]", "jq -c '.[]'"},
+      {"a.xyz", "hello", "cannot tell the format"},
+      {"a.jsonl.gz", "{}", "is named .gz, but its contents are not in the format of gzip"},
+      {"a.jsonl",
+       std::string("\xfd"
+                   "7zXZ\0..",
+                   8),
+       "is xz, which is not supported; unpack it with: unxz -k"},
+      {"it's.zip", "PK\x03\x04", "/it'\\''s.zip'"},
   }));
   write(dir.path(name), bytes);
   CHECK_THROWS_WITH(SourceFile(dir.path(name), 1), Contains(what) && Contains(dir.path(name)));
 }
 
-TEST_CASE("missing files, Hub datasets, folders and devices have different messages", "[source]") {
+TEST_CASE("missing files, folders and devices have different messages", "[source]") {
   const TempDir dir(TempDir::in_memory());
   CHECK_THROWS_WITH(SourceFile(dir.path("none.jsonl"), 1), Contains("No such file or directory"));
-  CHECK_THROWS_WITH(
-      SourceFile("tatsu-lab/alpaca", 1),
-      Contains("load_dataset(sys.argv[1]") && Contains("'tatsu-lab/alpaca' 'alpaca.jsonl'"));
-  CHECK_THROWS_WITH(SourceFile("data/none.jsonl", 1), Contains("cannot open data/none.jsonl"));
-  write(dir.path("b.jsonl"), "");
-  write(dir.path("a.jsonl"), "");
-  CHECK_THROWS_WITH(SourceFile(dir.root().string(), 1),
-                    Contains("is a folder") && Contains("a.jsonl, b.jsonl"));
+  CHECK_THROWS_WITH(SourceFile(dir.root().string(), 1), Contains("is a folder"));
   CHECK_THROWS_WITH(SourceFile("/dev/null", 1), Contains("not a regular file"));
-}
-
-TEST_CASE("a quote in a path is escaped in the command", "[source]") {
-  const TempDir dir(TempDir::in_memory());
-  write(dir.path("it's.csv"), "");
-  CHECK_THROWS_WITH(SourceFile(dir.path("it's.csv"), 1), Contains("/it'\\''s.csv'"));
 }
 
 TEST_CASE("parallel work is done once, and the first error is rethrown", "[parallel]") {

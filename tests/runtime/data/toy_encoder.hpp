@@ -54,6 +54,7 @@ class ToyEncoder : public data::Encoder {
     return out;
   }
 
+  bool special(std::int32_t id) const override { return id >= kEos; }
   std::string eos() const override { return with_eos ? "<eos>" : ""; }
   bool has_template() const override { return with_template; }
 

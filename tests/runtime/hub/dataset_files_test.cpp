@@ -19,7 +19,7 @@ struct Folder {
   // The files of a split, relative to the folder.
   std::vector<std::string> files(const std::string& split = "train",
                                  const std::string& subset = "") const {
-    auto found = split_files(dir.root(), "o/d", subset, split);
+    auto found = split_files(dir.root(), {.dataset = "o/d", .subset = subset, .split = split});
     for (auto& file : found) file = fs::path(file).lexically_relative(dir.root()).string();
     return found;
   }
@@ -34,9 +34,7 @@ TEST_CASE("without a list the names of files decide which split they belong to",
   SECTION("no file names a split: all are for training") {
     folder.add({"b.jsonl", "data/a.jsonl", "dataset_infos.json", "README.md"});
     CHECK(folder.files() == Files{"b.jsonl", "data/a.jsonl"});
-    CHECK_THROWS_WITH(folder.files("test"),
-                      "dataset o/d has no JSONL file of the split test; it has b.jsonl, "
-                      "data/a.jsonl");
+    CHECK_THROWS_WITH(folder.files("test"), "dataset o/d has no split test; it has train");
   }
   SECTION("files and folders with the name of a split") {
     folder.add({"train-00001.jsonl", "train-00000.jsonl", "data/test/x.jsonl", "dev.jsonl",
@@ -63,7 +61,7 @@ TEST_CASE("the list in a dataset's card decides which files a split has", "[hub]
   CHECK_THROWS_WITH(folder.files("train", "other"),
                     "dataset o/d has no subset other; it has main, socratic");
   CHECK_THROWS_WITH(folder.files("validation", "main"),
-                    "dataset o/d has no JSONL file of the split validation; it has train, test");
+                    "dataset o/d has no split validation; it has train, test");
 }
 
 TEST_CASE("a card that cannot be read counts as none", "[hub]") {
@@ -75,10 +73,33 @@ TEST_CASE("a card that cannot be read counts as none", "[hub]") {
   CHECK(folder.files() == Files{"a.jsonl"});
 }
 
-TEST_CASE("a folder without JSONL has no rows", "[hub]") {
+TEST_CASE("of files in several formats the most common one counts", "[hub]") {
   const Folder folder;
-  folder.add({"data/train.parquet", "README.md"});
+  folder.add({"train-0.parquet", "train-1.parquet", "train.csv", "meta/train.json"});
+  CHECK(folder.files() == Files{"train-0.parquet", "train-1.parquet"});
+}
+
+TEST_CASE("data_dir and data_files select files of a folder", "[hub]") {
+  const Folder folder;
+  folder.add({"a/train.jsonl.gz", "b/train.jsonl", "b/test.jsonl", "c/x.csv"});
+  const auto files = [&](RowsRequest request) {
+    request.dataset = "o/d";
+    auto found = split_files(folder.dir.root(), request);
+    for (auto& file : found) file = fs::path(file).lexically_relative(folder.dir.root()).string();
+    return found;
+  };
+  CHECK(files({.data_dir = "b"}) == Files{"b/train.jsonl"});
+  CHECK(files({.data_dir = "./"}).size() == 2);
+  CHECK(files({.split = "test", .data_dir = "./b/"}) == Files{"b/test.jsonl"});
+  CHECK(files({.split = "test", .data_dir = "b/"}) == Files{"b/test.jsonl"});
+  CHECK(files({.data_files = {"c/*"}}) == Files{"c/x.csv"});
+  CHECK_THROWS_WITH(files({.data_files = {"d/*"}}), Contains("no file matches d/*"));
+}
+
+TEST_CASE("a folder without files in a format of rows has none", "[hub]") {
+  const Folder folder;
+  folder.add({"data/train.bin", "README.md", "dataset_infos.json", "LICENSE.txt"});
   CHECK_FALSE(has_rows(folder.dir.root()));
-  folder.add({"data/train.jsonl"});
+  folder.add({"data/train.csv.gz"});
   CHECK(has_rows(folder.dir.root()));
 }

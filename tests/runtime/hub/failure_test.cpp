@@ -38,6 +38,22 @@ constexpr const char* kOldGated =
     "huggingface_hub.errors.GatedRepoError: 403 Client Error. (Request ID: Root=1-429;404)\n\n"
     "Cannot access gated repo for url https://huggingface.co/o/n.\nAccess to model o/n is "
     "restricted and you are not in the authorized list.\n";
+// What modelscope 1.40 prints.
+constexpr const char* kDenied =
+    "error: [E3002] [403] access denied | code=1\n  Request: GET http://h/api/v1/models/o/n\n"
+    "Suggestion: Permission denied. Please verify your access rights.\n";
+constexpr const char* kAbsent =
+    "error: [E3020] [404] not found | code=10010205001\nSuggestion: The requested resource does "
+    "not "
+    "exist, or it is private and requires authentication. Use `ms login` or pass --token.\n";
+constexpr const char* kServer =
+    "| WARNING | modelscope_hub.legacy_api | listing failed (ServerError), retry in 4s (3/4)\n"
+    "error: [E1002] [502] HTTP 502\nSuggestion: Server is currently unavailable. Please retry "
+    "later.\n";
+constexpr const char* kHalf =
+    "error: [E1003] 1 of 1 file(s) failed to download from o/n@master\n  - x: [E2020] Server "
+    "announced 4 bytes for x but the repository lists 9 bytes; the remote object is empty, "
+    "truncated or out of date\n";
 
 }  // namespace
 
@@ -81,4 +97,25 @@ TEST_CASE("a failure names the kind of repository, and the commands of its hub",
 TEST_CASE("what a program prints cannot control the terminal", "[hub]") {
   CHECK_THAT(failure_of({.name = "o/n"}, "\x1b[31mError: \x1b]0;x\x07 odd\n").what(),
              !Contains("\x1b") && Contains("odd"));
+}
+
+TEST_CASE("failures of ModelScope's program are explained too", "[hub]") {
+  struct Case {
+    std::string output, what;
+    bool passing;
+  };
+  const auto [output, what, passing] = GENERATE(values<Case>({
+      {kDenied, "request access at http://h/o/n, then run modelscope login", false},
+      {kAbsent, "http://h has no model of this name that you may read", false},
+      {"Suggestion: Authentication failed. Please verify your token is valid.\n",
+       "does not accept the token; run modelscope login", false},
+      {"Suggestion: Rate limit exceeded. Please reduce request frequency and retry.\n",
+       "limits the number of requests (429)", true},
+      {kServer, "has a fault (error: [E1002] [502] HTTP 502); start again later", true},
+      {kHalf, "has sent only a part of a file", true},
+  }));
+  const ScopedVariable endpoint("MODELSCOPE_ENDPOINT", "http://h");
+  const auto error = failure_of({.site = Site::modelscope, .name = "o/n"}, output);
+  CHECK_THAT(error.what(), Contains("cannot download model o/n: ") && Contains(what));
+  CHECK(error.passing() == passing);
 }

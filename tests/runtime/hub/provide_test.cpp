@@ -246,6 +246,12 @@ TEST_CASE("two processes that share a cache download one after another", "[hub]"
     options.limit = 10ms;
     CHECK_THAT(error_of(place.model, options), Contains("process 7 on elsewhere is downloading"));
   }
+  SECTION("and needs no more than the files that are there when its time is over") {
+    auto options = quickly();
+    options.limit = 1200ms;
+    options.say = [&](const std::string&) { place.put_model(); };
+    CHECK(provide(place.model, options) == place.snapshot);
+  }
 }
 
 TEST_CASE("a line of progress has the bytes so far, the total and the speed", "[hub]") {

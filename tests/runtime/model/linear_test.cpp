@@ -1,8 +1,14 @@
 #include "runtime/model/linear.hpp"
 
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <limits>
 
@@ -17,8 +23,36 @@ Linear with_adapter(double value) {
   Linear weights;
   weights.weight = at::eye(2);
   weights.all_a = at::full({1, 2}, value);
-  weights.adapters.push_back({weights.all_a, at::ones({2, 1}), 0, 2});
+  weights.adapters.push_back({weights.all_a, at::ones({2, 1}), {}, 0, 2});
   return weights;
+}
+
+// DoRA on two of three joined layers, with a bias.
+Linear with_dora() {
+  Linear weights;
+  weights.weight = at::randn({9, 5});
+  weights.bias = at::randn({9});
+  weights.all_a = at::randn({4, 5});
+  for (const int i : {0, 1})
+    weights.adapters.push_back(
+        {weights.all_a.narrow(0, 2 * i, 2), at::randn({3, 2}), at::rand({3}).add_(1), 6 * i, 3});
+  return weights;
+}
+
+Linear zeros_like(const Linear& weights) {
+  Linear zeros;
+  zeros.all_a = at::zeros_like(weights.all_a);
+  for (std::size_t i = 0; i < weights.adapters.size(); ++i) {
+    const auto& adapter = weights.adapters[i];
+    zeros.adapters.push_back({zeros.all_a.narrow(0, 2 * static_cast<std::int64_t>(i), 2),
+                              at::zeros_like(adapter.b), at::zeros_like(adapter.magnitude),
+                              adapter.begin, adapter.size});
+  }
+  return zeros;
+}
+
+double along(const Tensor& a, const Tensor& b) {
+  return at::mul(a, b).sum().item<double>();
 }
 
 float first_of(const Tensor& y) {
@@ -37,4 +71,40 @@ TEST_CASE("an adapter with the scale 0 is left out and not multiplied by 0", "[l
   const auto broken = with_adapter(std::numeric_limits<double>::quiet_NaN());
   CHECK(first_of(linear(at::ones({1, 2}), broken, {.scale = 0}, saved)) == 1);
   CHECK_FALSE(saved.low.defined());
+}
+
+// The output is linear in both, so that differences are exact up to rounding.
+TEST_CASE(
+    "DoRA's gradients of the input and of the magnitudes are those of its output, with dropout",
+    "[linear]") {
+  auto weights = with_dora();
+  const AdapterUse use{.scale = .5, .dropout = GENERATE(0., .4), .seed = 9};
+  const auto x = at::randn({7, 5}), dx = at::randn({7, 5}), gy = at::randn({7, 9});
+  LinearSaved saved, unused;
+  const auto y = linear(x, weights, use, saved);
+  const auto gradients = zeros_like(weights);
+  const auto gx = linear_backward(gy, x, weights, gradients, use, saved);
+  CHECK(along(linear(x.add(dx), weights, use, unused).sub(y), gy) ==
+        Approx(along(dx, gx)).epsilon(1e-4));
+  for (std::size_t i : {0U, 1U}) {
+    const auto change = at::randn({3});
+    weights.adapters[i].magnitude.add_(change);
+    CHECK(along(linear(x, weights, use, unused).sub(y), gy) ==
+          Approx(along(change, gradients.adapters[i].magnitude)).epsilon(1e-4));
+    weights.adapters[i].magnitude.sub_(change);
+  }
+}
+
+TEST_CASE("DoRA whose magnitudes are the lengths of the rows computes what LoRA does", "[linear]") {
+  auto weights = with_dora();
+  const auto lengths = row_lengths_of(weights, .5);
+  for (auto& adapter : weights.adapters)
+    adapter.magnitude.copy_(lengths.narrow(0, adapter.begin, 3));
+  const auto x = at::randn({7, 5});
+  LinearSaved saved;
+  const auto dora = linear(x, weights, {.scale = .5}, saved);
+  weights.factors = factors_of(weights, .5);
+  CHECK(at::allclose(linear(x, weights, {.scale = .5}, saved), dora));
+  for (auto& adapter : weights.adapters) adapter.magnitude = Tensor();
+  CHECK(at::allclose(linear(x, weights, {.scale = .5}, saved), dora, 1e-4, 1e-5));
 }

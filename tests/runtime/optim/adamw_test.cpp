@@ -347,3 +347,18 @@ TEST_CASE("a state is found by its name, and an unknown name is an error", "[ada
   CHECK(state.at("master").values.is_same(owned.fragments.front().value));
   CHECK_THROWS_WITH(state.at("third"), "the optimizer has no state named third");
 }
+
+TEST_CASE("a fragment with a factor of the learning rate takes larger steps", "[adamw]") {
+  const auto moments = GENERATE(Moments::fp32, Moments::eight_bit);
+  const auto after = [&](double factor, double rate) {
+    Owned owned({{0, 512, 512}, {0, 512, 512}});
+    owned.fragments[1].fragment.rate = factor;
+    AdamW optimizer(owned.fragments, owned.size, {.weight_decay = 0.1, .moments = moments});
+    owned.draw_gradients(0);
+    optimizer.step(rate, scalar(1), scalar(0));
+    return owned.values;
+  };
+  const auto both = after(4, kRate), plain = after(1, kRate), fast = after(1, 4 * kRate);
+  CHECK(at::equal(both.narrow(0, 0, 512), plain.narrow(0, 0, 512)));
+  CHECK(at::equal(both.narrow(0, 512, 512), fast.narrow(0, 512, 512)));
+}

@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/rl/completion_bytes.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -146,4 +148,27 @@ TEST_CASE("log-probs that are not one per token are refused", "[generation_file]
   write_completions(dir.path("7.safetensors"), completions);
   CHECK_THROWS_WITH(read_completions(dir.path("7.safetensors")),
                     Contains("tensor old_log_probs has another number of tokens"));
+}
+
+TEST_CASE("completions that ranks exchange as bytes arrive as they were", "[completion_bytes]") {
+  const auto completions = some_completions();
+  const auto bytes = to_bytes(completions);
+  check_same(completions_from(bytes), completions);
+  CHECK(to_bytes({}).empty());
+  CHECK(completions_from({}).empty());
+  auto together = to_bytes(std::span(completions).first(1));
+  const auto others = to_bytes(std::span(completions).subspan(1));
+  together.insert(together.end(), others.begin(), others.end());
+  CHECK((together == bytes));
+}
+
+TEST_CASE("bytes that end early or claim more than there is are no completions",
+          "[completion_bytes]") {
+  const auto completions = some_completions();
+  const auto bytes = to_bytes(std::span(completions).first(1));
+  for (std::size_t size = 1; size < bytes.size(); ++size)
+    CHECK_THROWS_WITH(completions_from({bytes.data(), size}), Contains("are incomplete"));
+  auto longer = bytes;
+  for (std::size_t i = 4; i < 12; ++i) longer[i] = std::byte{0xff};  // the number of tokens
+  CHECK_THROWS_WITH(completions_from(longer), Contains("are incomplete"));
 }

@@ -35,3 +35,36 @@ TEST_CASE("a completion's tokens are the targets, and its last token is not an i
   CHECK(batch.longest == 3);
   CHECK(batch.target_tokens == 4);
 }
+
+TEST_CASE("neighbouring completions of a prompt share its tokens but the last", "[policy loss]") {
+  std::vector<Prompt> prompts(2);
+  prompts[0].tokens = {1, 2, 3};
+  prompts[1].tokens = {4, 5};
+  const auto a = completion_of(0, {7, 8}), b = completion_of(0, {}), c = completion_of(1, {6});
+  const auto none = data::kNoTarget;
+  const std::vector<BatchEntry> entries{{&a}, {&b}, {&c, false}};
+  const auto batch = batch_of(entries, prompts);
+  CHECK(batch.tokens == Numbers{1, 2, 4, 3, 7, 3, 5});
+  CHECK(batch.positions == Numbers{0, 1, 0, 2, 3, 2, 1});
+  CHECK(batch.targets == Numbers{none, none, none, 7, 8, none, 6});
+  CHECK(batch.starts == Numbers{0, 2, 3, 5, 6, 7});
+  CHECK(batch.branches == Numbers{2, 4, 5});
+
+  SECTION("but not if they are no neighbours") {
+    const std::vector<BatchEntry> apart{{&a}, {&c}, {&b}};
+    CHECK(batch_of(apart, prompts).branches.empty());
+    CHECK(batch_of(apart, prompts).starts == Numbers{0, 4, 6, 9});
+  }
+  SECTION("nor in a micro-batch with a prompt of one token, of which nothing would be left") {
+    prompts[1].tokens = {4};
+    CHECK(batch_of(entries, prompts).branches.empty());
+  }
+  SECTION("nor if it saves too few tokens to pay for itself") {
+    const auto d = completion_of(0, Numbers(26, 9)), e = completion_of(0, {9});
+    const std::vector<BatchEntry> few{{&d}, {&e}};  // 2 of 33 tokens
+    CHECK(batch_of(few, prompts).branches.empty());
+    const auto f = completion_of(0, Numbers(25, 9));
+    const std::vector<BatchEntry> enough{{&f}, {&e}};  // 2 of 32
+    CHECK(batch_of(enough, prompts).branches == Numbers{1, 3});
+  }
+}

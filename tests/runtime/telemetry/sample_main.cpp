@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   Options options{.output_dir = argv[1],
                   .run_name = "sample \"1\" \xF0\x9F\x9A\x80",
+                  .wandb_project = "samples",
                   .report_to = {"tensorboard", "wandb"},
                   .config = "learning_rate: 1e-4\nseed: 42\n"};
   {

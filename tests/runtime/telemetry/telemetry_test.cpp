@@ -54,6 +54,23 @@ TEST_CASE("the time until the first step is shown with the parts that took long"
   CHECK(lines[0]["parts"][1]["begin"] == 0.4);
 }
 
+TEST_CASE("the times of a checkpoint are in metrics.jsonl only", "[telemetry]") {
+  TelemetryFixture fixture;
+  {
+    Telemetry telemetry(fixture.options());
+    telemetry.checkpoint(
+        {.step = 40, .in_background = true, .stalled_seconds = 0.25, .seconds = 5.5});
+  }
+  CHECK(fixture.shown().empty());
+  const auto lines = json_lines(fixture.file("metrics.jsonl"));
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0]["event"] == "checkpoint");
+  CHECK(lines[0]["step"] == 40);
+  CHECK(lines[0]["in_background"] == true);
+  CHECK(lines[0]["stalled_seconds"] == 0.25);
+  CHECK(lines[0]["seconds"] == 5.5);
+}
+
 TEST_CASE("a run prints plain lines to a file and writes its result files at the end",
           "[telemetry]") {
   TelemetryFixture fixture;

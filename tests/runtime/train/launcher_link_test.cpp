@@ -1,40 +1,27 @@
 #include "runtime/train/launcher_link.hpp"
 
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <cstddef>
-#include <cstring>
 #include <string>
 #include <string_view>
 
 #include <fmt/format.h>
 
-#include "rendezvous/base/unique_fd.hpp"
 #include "runtime/comm/collective_log.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/local_socket.hpp"
 
 using mgpu::rendezvous::Contract;
-using mgpu::rendezvous::UniqueFd;
 
 namespace {
 
 // The launcher's end of the worker socket.
 class Launcher {
  public:
-  Launcher() : listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_un at{};
-    at.sun_family = AF_UNIX;
-    std::memcpy(at.sun_path + 1, name_.data(), name_.size());
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name_.size());
-    REQUIRE(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&at), length) == 0);
-    REQUIRE(::listen(listener_.get(), 4) == 0);
-  }
-  std::string address() const { return "@" + name_; }
+  std::string address() const { return listener_.address(); }
 
   // Runs a rank that waits for ever, or until this connection ends.
   pid_t start_rank() {
@@ -48,28 +35,17 @@ class Launcher {
     while (true) ::pause();
   }
   std::string hello() {
-    connection_ = UniqueFd(::accept(listener_.get(), nullptr, nullptr));
+    connection_ = listener_.accept();
     return answer();
   }
-  std::string answer() {
-    char bytes[256];
-    const auto got = ::recv(connection_.get(), bytes, sizeof bytes, 0);
-    return {bytes, got > 0 ? static_cast<std::size_t>(got) : 0};
-  }
-  std::string line() {
-    std::string line;
-    for (char c = 0; c != '\n' && ::recv(connection_.get(), &c, 1, 0) == 1;) line += c;
-    return line;
-  }
-  void send(std::string_view text) {
-    REQUIRE(::send(connection_.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
-            static_cast<ssize_t>(text.size()));
-  }
+  std::string answer() { return connection_.receive(); }
+  std::string line() { return connection_.line(); }
+  void send(std::string_view text) { connection_.send(text); }
   void close() { connection_ = {}; }
 
  private:
-  std::string name_ = fmt::format("launcher-link-test-{}", ::getpid());
-  UniqueFd listener_, connection_;
+  mgpu::tests::LocalListener listener_{fmt::format("launcher-link-test-{}", ::getpid())};
+  mgpu::tests::LocalConnection connection_;
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,38 +11,11 @@
 #include "runtime/optim/adamw.hpp"
 #include "runtime/train/weights_io.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/listed_comm.hpp"
 
 namespace {
 
-using mgpu::comm::Comm;
-using mgpu::comm::Pending;
-using mgpu::comm::Tensor;
 using namespace mgpu;
-
-// Lists the collectives of rank 0 of two. One of them finds no memory.
-class Listed : public Comm {
- public:
-  std::vector<std::string> names;
-  int fails_at = -1;  // collectives that are started before; -1: all find memory
-
-  int rank() const override { return 0; }
-  int world() const override { return 2; }
-  const char* backend() const override { return "none"; }
-  Pending all_reduce(Tensor, const char* what) override { return list(what); }
-  Pending reduce_scatter(Tensor, Tensor, const char* what) override { return list(what); }
-  Pending all_gather(Tensor, Tensor, const char* what) override { return list(what); }
-  Pending all_to_all(Tensor, Tensor, const char* what) override { return list(what); }
-  Pending broadcast(Tensor, int, const char* what) override { return list(what); }
-  void barrier(const char* what) override { list(what); }
-  void close() override {}
-
- private:
-  Pending list(const char* what) {
-    if (fails_at-- == 0) throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "no memory");
-    names.emplace_back(what);
-    return Pending([] {});
-  }
-};
 
 model::ModelConfig small_config() {
   model::ModelConfig config;
@@ -55,9 +30,12 @@ model::ModelConfig small_config() {
   return config;
 }
 
-// The collectives of a step with one micro-batch, which is skipped.
-std::vector<std::string> collectives_of_a_skipped_step(int zero_stage, int fails_at) {
-  Listed comm;
+// The collectives of a step with one micro-batch, which is skipped. `fails_at`: the one that finds
+// no memory.
+std::vector<std::string> collectives_of_a_skipped_step(int zero_stage,
+                                                       std::optional<std::size_t> fails_at) {
+  tests::ListedComm comm(0);
+  comm.fail = [] { throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "no memory"); };
   train::LearnerOptions options;
   options.shards.zero_stage = zero_stage;
   options.shards.bucket_elements = 256;
@@ -81,7 +59,7 @@ std::vector<std::string> collectives_of_a_skipped_step(int zero_stage, int fails
 TEST_CASE("a rank without memory for a skipped micro-batch starts the same collectives as others",
           "[learner]") {
   const int stage = GENERATE(2, 3);
-  const int fails_at = GENERATE(0, 1, 2);
+  const std::size_t fails_at = GENERATE(0U, 1U, 2U);
   CAPTURE(stage, fails_at);
-  CHECK(collectives_of_a_skipped_step(stage, fails_at) == collectives_of_a_skipped_step(stage, -1));
+  CHECK(collectives_of_a_skipped_step(stage, fails_at) == collectives_of_a_skipped_step(stage, {}));
 }

@@ -1,12 +1,8 @@
 #include "runtime/train/peer_replacement.hpp"
 
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstddef>
-#include <cstring>
 #include <future>
 #include <memory>
 #include <string>
@@ -14,12 +10,11 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/base/unique_fd.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/local_socket.hpp"
 
 using namespace std::chrono_literals;
 using mgpu::rendezvous::Contract;
-using mgpu::rendezvous::UniqueFd;
 using mgpu::train::PeerReplacement;
 
 namespace {
@@ -27,34 +22,19 @@ namespace {
 // The launcher's end of the worker socket.
 class ReplacingLauncher {
  public:
-  ReplacingLauncher() : listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_un at{};
-    at.sun_family = AF_UNIX;
-    std::memcpy(at.sun_path + 1, name_.data(), name_.size());
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name_.size());
-    REQUIRE(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&at), length) == 0);
-    REQUIRE(::listen(listener_.get(), 4) == 0);
-  }
   Contract contract() const {
     Contract contract;
     contract.rank = 3;
-    contract.worker_socket = "@" + name_;
+    contract.worker_socket = listener_.address();
     return contract;
   }
-  void accept() { connection_ = UniqueFd(::accept(listener_.get(), nullptr, nullptr)); }
-  std::string received() {
-    char bytes[256];
-    const auto got = ::recv(connection_.get(), bytes, sizeof bytes, 0);
-    return {bytes, got > 0 ? static_cast<std::size_t>(got) : 0};
-  }
-  void send(std::string_view text) {
-    REQUIRE(::send(connection_.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
-            static_cast<ssize_t>(text.size()));
-  }
+  void accept() { connection_ = listener_.accept(); }
+  std::string received() { return connection_.receive(); }
+  void send(std::string_view text) { connection_.send(text); }
 
  private:
-  std::string name_ = fmt::format("peer-replacement-test-{}", ::getpid());
-  UniqueFd listener_, connection_;
+  mgpu::tests::LocalListener listener_{fmt::format("peer-replacement-test-{}", ::getpid())};
+  mgpu::tests::LocalConnection connection_;
 };
 
 }  // namespace

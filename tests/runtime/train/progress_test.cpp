@@ -26,6 +26,7 @@ Progress some_progress() {
       .loss_scale = LossScaleState{.scale = 1024, .clean_steps = 3, .hysteresis_left = 2},
       .oom =
           OomState{.changes = {"zero_stage: 2"}, .pieces = 4, .oom_count = 1, .jobs = {"c0", "c1"}},
+      .gemms = Json::parse(R"({"library": "cuBLASLt 1", "device": "GPU", "products": []})"),
       .best_metric = 1.25,
       .best_step = 4,
       .log_history = Json::parse(R"([{"step": 1, "loss": 2.5}])"),
@@ -58,6 +59,7 @@ TEST_CASE("a written progress is read back as the same", "[progress]") {
   progress.best_step.reset();
   progress.loss_scale.reset();
   progress.oom.reset();
+  progress.gemms = nullptr;
   progress.task_state = nullptr;
   progress.fingerprint.clear();
   CHECK(parse_progress(progress_text(progress), "f") == progress);

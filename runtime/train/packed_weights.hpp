@@ -12,10 +12,13 @@
 
 namespace mgpu::train {
 
-// Which weights are stored in 4 bits: with load_in_4bit those of every frozen linear layer, or, if
-// the model's files already hold 4-bit weights, exactly those. Throws if the files mix weights with
-// and without 8-bit scales; the message names one.
-model::FourBit four_bit_of(const TrainConfig& config, const ModelSource& source);
+// Which weights are stored quantized: with load_in_4bit or load_in_8bit those of every frozen
+// linear layer, or, if the model's files already hold 4-bit weights, exactly those. Throws if the
+// files mix weights with and without 8-bit scales; the message names one.
+model::Packing packing_of(const TrainConfig& config, const ModelSource& source);
+
+// The bytes of a matrix that `unit` holds quantized, in the layout that Shards stores, on `device`.
+at::Tensor packed_bytes(const at::Tensor& weight, const model::UnitLayout& unit, at::Device device);
 
 // The bytes of a 4-bit matrix in the layout that Shards stores, on `device`.
 at::Tensor quantized_bytes(const at::Tensor& weight, bool nested, at::Device device);

@@ -1,4 +1,4 @@
-#include "runtime/train/four_bit.hpp"
+#include "runtime/train/packed_weights.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "runtime/checkpoint/dynamic_levels.hpp"
+#include "runtime/kernels/int8.hpp"
 #include "runtime/kernels/nf4.hpp"
 #include "runtime/model/model_shape.hpp"
 
@@ -40,11 +41,11 @@ at::Tensor empty_bytes(std::int64_t elements, bool nested, at::Device device) {
 
 }  // namespace
 
-model::FourBit four_bit_of(const TrainConfig& config, const ModelSource& source) {
-  model::FourBit result;
-  result.on = config.load_in_4bit;
+model::Packing packing_of(const TrainConfig& config, const ModelSource& source) {
+  model::Packing result;
+  result.bits = bits_of_base(config);
   result.nested = config.use_bnb_nested_quant;
-  if (!result.on || !source.config.nf4 || !source.weights) return result;
+  if (result.bits != 4 || !source.config.nf4 || !source.weights) return result;
   std::optional<bool> nested;
   for (const auto& tensor : model::tensor_plan(source.config)) {
     if (!checkpoint::is_nf4(*source.weights, tensor.name)) {
@@ -62,6 +63,16 @@ model::FourBit four_bit_of(const TrainConfig& config, const ModelSource& source)
   }
   result.nested = nested.value_or(result.nested);
   return result;
+}
+
+at::Tensor packed_bytes(const at::Tensor& weight, const model::UnitLayout& unit,
+                        at::Device device) {
+  if (unit.packed_bits != 8) return quantized_bytes(weight, unit.nested, device);
+  const auto rows = weight.size(0), columns = weight.size(1);
+  auto bytes = at::zeros({ops::int8_layout(rows, columns).bytes},
+                         at::TensorOptions(device).dtype(at::kByte));
+  ops::quantize(weight.to(device), ops::int8_over(bytes, rows, columns));
+  return bytes;
 }
 
 at::Tensor quantized_bytes(const at::Tensor& weight, bool nested, at::Device device) {

@@ -1,0 +1,18 @@
+# Sets `result` to the nvcc of this major version of CUDA, or to nothing: that of the packages beside
+# torch, else the first one on PATH. A machine may have several, such as the system's in /usr/bin.
+function(mgpu_find_nvcc result major site)
+  set(${result} "" PARENT_SCOPE)
+  string(REPLACE ":" ";" folders "$ENV{PATH}")
+  list(TRANSFORM folders APPEND /nvcc)
+  list(PREPEND folders ${site}/nvidia/cu${major}/bin/nvcc)
+  foreach(nvcc IN LISTS folders)
+    if(NOT EXISTS ${nvcc})
+      continue()
+    endif()
+    execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE version ERROR_QUIET RESULT_VARIABLE status)
+    if(status EQUAL 0 AND version MATCHES "release ${major}\\.")
+      set(${result} ${nvcc} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+endfunction()

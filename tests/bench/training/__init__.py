@@ -1,0 +1,1 @@
+"""The parts of tests/bench/trainer_bench.py."""

@@ -1,0 +1,75 @@
+"""streaming: true: rows are tokenized while earlier ones are trained on."""
+
+import json
+
+import trainer
+
+RTOL = 1e-4
+
+
+class Streaming(trainer.TrainerTest):
+    """64 rows in windows of 16 rows and steps of 8: 8 steps are a pass."""
+
+    KEYS = dict(streaming=True, buffer_size=16, lr_scheduler_type="constant", shuffle_dataset=True)
+
+    def train_to(self, step, nproc=1, **keys):
+        return self.train(nproc, max_steps=step, **{**self.KEYS, **keys})
+
+    def assert_no_windows(self):
+        self.assertEqual([p for p in (self.dir / "tokens").rglob("*") if p.is_file()], [])
+
+    def test_a_resumed_run_is_bitwise_equal_to_an_uninterrupted_one(self):
+        for keys in (dict(), dict(packing=True, buffer_size=20)):
+            with self.subTest(**keys):
+                whole = self.train_to(13, **keys)
+                part = self.train_to(5, save_steps=5, **keys)
+                run = self.train_to(13, out=part.folder.name, **keys)
+                self.assertIn("checkpoint-5 at step 5", run.notes)
+                self.assertEqual(run.column("loss"), whole.column("loss"))
+                self.assert_same_weights(run.weights(), whole.weights())
+                self.assert_no_windows()
+        run = self.end(self.start_training(out=part.folder.name, max_steps=20,
+                                           **{**self.KEYS, "packing": True, "buffer_size": 24}))
+        self.assertEqual(run.status, 1, run.err)
+        self.assertIn("streaming was windows of 20 rows and is now windows of 24 rows", run.err)
+
+    def test_the_number_of_ranks_does_not_matter(self):
+        one, two = self.train_to(10), self.train_to(10, nproc=2)
+        self.assert_near(two.column("loss"), one.column("loss"), RTOL)
+        self.assertEqual(one.column("epoch")[6:9], [0, 1, 1])
+        self.assert_no_windows()
+
+    def test_evaluation_uses_a_dataset_of_its_own(self):
+        run = self.train_to(4, eval_dataset=str(self.data), eval_steps=4)
+        self.assertEqual(len(run.records("eval")), 1)
+
+    def test_an_epoch_of_a_mixture_ends_with_the_first_dataset(self):
+        files = [str(trainer.write_rows(self.dir / f"{i}.jsonl", rows))
+                 for i, rows in enumerate((self.rows[:48], self.rows[48:]))]
+        for strategy, steps in (("concat", 8), ("interleave_under", 4), ("interleave_over", 12)):
+            run = self.train(dataset_name=files, mix_strategy=strategy, max_steps=-1,
+                             num_train_epochs=1)
+            self.assertEqual(len(run.column("loss")), steps, strategy)
+
+    def test_prompts_of_a_mixture_are_counted(self):
+        examples = trainer.ROOT / "docs" / "examples"
+        rows = (examples / "addition_grpo.jsonl").read_text().splitlines(keepends=True)
+        for name, part in (("a", rows[:12]), ("b", rows[:4])):
+            (self.dir / f"{name}.jsonl").write_text("".join(part))
+        recipe = self.dir / "grpo.yaml"
+        recipe.write_text(json.dumps({
+            "task": "grpo", "model_size": "tiny", "tokenizer_path": str(examples / "tokenizer"),
+            "dataset_name": [str(self.dir / "a.jsonl"), str(self.dir / "b.jsonl")],
+            "mix_strategy": "interleave_under", "reward_funcs": ["accuracy"],
+            "num_generations": 8, "global_batch_size": 256, "per_device_train_batch_size": 64}))
+        run = self.end(self.start_training(recipe=recipe))
+        self.assertIn("there are 8 prompts to train on, but a generation needs 32", run.err)
+
+    def test_a_bad_row_ends_the_run_with_its_line_and_leaves_nothing(self):
+        rows = [json.dumps(row) for row in self.rows[:40]] + ['{"prompt": "a"}']
+        path = self.dir / "bad.jsonl"
+        path.write_text("\n".join(rows) + "\n")
+        run = self.end(self.start_training(dataset_name=str(path), max_steps=20, **self.KEYS))
+        self.assertEqual(run.status, 1)
+        self.assertIn("bad.jsonl:41: ", run.err)
+        self.assert_no_windows()

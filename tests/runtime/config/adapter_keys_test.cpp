@@ -1,0 +1,94 @@
+// The keys of quantized base models and of the kinds of adapters.
+
+#include <string>
+#include <vector>
+
+#include "runtime/config/resolve.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace mgpu::train;
+using Catch::Matchers::Contains;
+
+namespace {
+
+TrainConfig adapter_recipe(const std::string& lines) {
+  return parse_recipe("model: m\ndataset: d.jsonl\n" + lines, "f");
+}
+
+std::vector<std::string> adapter_errors(const std::string& lines) {
+  try {
+    adapter_recipe(lines);
+  } catch (const RecipeError& e) {
+    return e.lines();
+  }
+  return {};
+}
+
+std::string adapter_error(const std::string& lines) {
+  const auto all = adapter_errors(lines);
+  REQUIRE(all.size() == 1);
+  return all.front();
+}
+
+bool has_adapter_note(const TrainConfig& config, const std::string& part) {
+  for (const auto& note : config.notes)
+    if (note.find(part) != note.npos) return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("the frozen model is in 4 or in 8 bits", "[recipe]") {
+  CHECK(bits_of_base(adapter_recipe("load_in_8bit: true\nlora_r: 4\n")) == 8);
+  CHECK(bits_of_base(adapter_recipe("quantization_bit: 8\n")) == 8);
+  CHECK(bits_of_base(adapter_recipe("load_in_8bit: false\nload_in_4bit: true\n")) == 4);
+  CHECK(has_adapter_note(adapter_recipe("load_in_8bit: true\n"),
+                         "because 8-bit weights cannot be trained"));
+  CHECK(adapter_error("load_in_4bit: true\nload_in_8bit: true\n") ==
+        "f:4: load_in_8bit: contradicts load_in_4bit or qlora; keep one");
+  CHECK_THAT(adapter_error("adapter: qlora\nload_in_8bit: true\n"), Contains("contradicts"));
+  CHECK_THAT(adapter_error("load_in_8bit: true\nuse_peft: false\n"), Contains("add lora_r"));
+  CHECK_THAT(adapter_error("quantization_bit: 3\n"), Contains("need 4 or 8"));
+  CHECK(has_adapter_note(adapter_recipe("load_in_8bit: true\nllm_int8_threshold: 6.0\n"),
+                         "has no effect"));
+}
+
+TEST_CASE("lora_target_linear stands for all linear layers", "[recipe]") {
+  const auto targets = [](const std::string& text) {
+    return adapter_recipe(text).lora_target_modules;
+  };
+  CHECK(targets("lora_target_linear: true\n").empty());
+  CHECK(targets("lora_target_linear: true\nlora_target_modules: [q_proj]\n").empty());
+  CHECK(targets("lora_target_linear: false\nlora_target_modules: [q_proj]\n") ==
+        std::vector<std::string>{"q_proj"});
+  CHECK_THAT(adapter_error("lora_target_linear: false\n"), Contains("list the layers"));
+  CHECK_THAT(adapter_error("lora_target_linear: true\nlora_target_modules: [lm_head]\n"),
+             Contains("lora_modules_to_save"));
+}
+
+TEST_CASE("PiSSA has the keys of PEFT and of LLaMA-Factory", "[recipe]") {
+  CHECK(!adapter_recipe("lora_r: 4\n").pissa);
+  CHECK(!adapter_recipe("lora_r: 4\ninit_lora_weights: true\n").pissa);
+  CHECK(adapter_recipe("init_lora_weights: pissa\n").pissa == -1);
+  CHECK(adapter_recipe("init_lora_weights: pissa_niter_4\n").pissa == 4);
+  CHECK(adapter_recipe("pissa_init: true\npissa_convert: true\n").pissa == 16);
+  CHECK(adapter_recipe("pissa_init: true\npissa_iter: -1\n").pissa == -1);
+  CHECK(has_adapter_note(adapter_recipe("lora_r: 4\npissa_iter: 8\n"),
+                         "has no effect without pissa_init"));
+  for (const char* wrong : {"loftq", "olora", "false", "pissa_niter_x"})
+    CHECK(!adapter_errors(std::string("lora_r: 4\ninit_lora_weights: ") + wrong + "\n").empty());
+  const std::string pissa = "init_lora_weights: pissa\n";
+  CHECK_THAT(adapter_error(pissa + "load_in_8bit: true\n"), Contains("4-bit or 8-bit"));
+  CHECK_THAT(adapter_error(pissa + "use_dora: true\n"), Contains("use_dora"));
+  CHECK_THAT(adapter_error(pissa + "adapter_path: a\n"), Contains("adapter_path"));
+}
+
+TEST_CASE("a kind of adapter turns LoRA on, unless it is off itself", "[recipe]") {
+  CHECK(adapter_recipe("use_dora: true\n").use_peft);
+  CHECK(adapter_recipe("loraplus_lr_ratio: 16\n").use_peft);
+  for (const char* off : {"use_dora: false\n", "use_rslora: false\n", "pissa_init: false\n",
+                          "init_lora_weights: true\n", "neftune_noise_alpha: 5\n"})
+    CHECK(!adapter_recipe(off).use_peft);
+  CHECK(has_adapter_note(adapter_recipe("loraplus_lr_ratio: 4\nloraplus_lr_embedding: 1e-6\n"),
+                         "has no effect"));
+}
