@@ -62,13 +62,17 @@ void TextBlocks::begin() {
   if (buffer_.starts_with(kByteOrderMark)) buffer_.erase(0, kByteOrderMark.size());
   if (syntax_.kind == FileKind::json_array) skip_list_start();
   if (!has_columns(syntax_.kind)) return;
-  std::size_t end = 0;
-  do {  // up to the row with the names
-    buffer_.erase(0, end);
-    end = next_row_end(0);
-    number_ += line_feeds_in(std::string_view(buffer_).substr(0, end));
-  } while (end > 0 && syntax_.is_blank(std::string_view(buffer_).substr(0, end)));
-  buffer_.erase(0, end);
+  for (std::size_t at = 0;;) {  // up to the row with the names
+    const std::size_t end = next_row_end(at);
+    const auto row = std::string_view(buffer_).substr(at, end - at);
+    number_ += line_feeds_in(row);
+    const bool blank = !row.empty() && syntax_.is_blank(row);
+    at = end;
+    if (blank && at < kTextBlockBytes) continue;
+    buffer_.erase(0, at);
+    at = 0;
+    if (!blank) return;
+  }
 }
 
 void TextBlocks::skip_list_start() {
@@ -98,7 +102,7 @@ void TextBlocks::end_list(std::string_view row) {
 bool TextBlocks::next(Block& block) {
   if (!begun_) begin();
   const bool is_list = syntax_.kind == FileKind::json_array;
-  const std::uint64_t first = number_;
+  std::uint64_t first = number_;
   std::size_t at = 0;
   bool has_rows = false;
   while (!ended_ && at < kTextBlockBytes && (row_limit_ == 0 || rows_ < row_limit_)) {
@@ -118,9 +122,14 @@ bool TextBlocks::next(Block& block) {
     }
     at = end;
     number_ += syntax_.counts_lines() ? line_feeds_in(row) : 1;
-    if (blank) continue;
-    ++rows_;
-    has_rows = true;
+    if (!blank) {
+      ++rows_;
+      has_rows = true;
+    } else if (!has_rows && at >= kTextBlockBytes) {
+      buffer_.erase(0, at);
+      at = 0;
+      first = number_;
+    }
   }
   if (!has_rows) return false;
   block = {.index = index_++, .first = first, .text = buffer_.substr(0, at)};
@@ -133,23 +142,26 @@ void read_columns(ByteStream& bytes, const std::string& path, RowSyntax& syntax)
   std::string text;
   std::uint64_t number = 1;
   bool more = true;
-  while (true) {
-    if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
-    const std::size_t end = syntax.row_end(text, !more);
-    if (end == text.npos) {
+  while (more && text.size() < kByteOrderMark.size()) more = bytes.read(text);
+  for (std::size_t at = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;;) {
+    const auto rest = std::string_view(text).substr(at);
+    const std::size_t end = syntax.row_end(rest, !more);
+    if (end == rest.npos) {
       if (!more) return;  // without rows
-      if (text.size() > kLongestRow)
+      if (rest.size() > kLongestRow)
         throw std::runtime_error(fmt::format("{}:{}: the first row has no end", path, number));
       // Twice as much each time, because a row is searched from its beginning.
-      const std::size_t wanted = 2 * text.size();
+      const std::size_t wanted = 2 * rest.size();
+      text.erase(0, at);
+      at = 0;
       do more = bytes.read(text);
       while (more && text.size() < wanted);
       continue;
     }
-    std::string_view row = std::string_view(text).substr(0, end);
+    std::string_view row = rest.substr(0, end);
     if (syntax.is_blank(row)) {
       number += line_feeds_in(row);
-      text.erase(0, end);
+      at += end;
       continue;
     }
     for (const char c : {'\n', '\r'})

@@ -1,7 +1,7 @@
 #include "runtime/data/csv.hpp"
 
-#include <algorithm>
 #include <array>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
@@ -80,10 +80,11 @@ std::vector<std::optional<std::string>> csv_fields(std::string_view row, char de
 
 std::vector<std::string> csv_columns(std::string_view row, char delimiter) {
   std::vector<std::string> names;
+  std::unordered_set<std::string> known;
   for (auto& field : csv_fields(row, delimiter)) {
     std::string name =
         field && !field->empty() ? std::move(*field) : fmt::format("Unnamed: {}", names.size());
-    if (std::find(names.begin(), names.end(), name) != names.end())
+    if (!known.insert(name).second)
       throw RowError(fmt::format("the column \"{}\" occurs twice", printable(name)));
     names.push_back(std::move(name));
   }

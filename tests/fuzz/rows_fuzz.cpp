@@ -29,20 +29,23 @@ class ShortReads : public ByteStream {
       : from_(std::move(from)), size_(size) {}
 
   bool read(std::string& out) override {
-    while (held_.size() < size_ && total_ < kMostBytes) {
+    while (held_.size() - at_ < size_ && total_ < kMostBytes) {
+      held_.erase(0, at_);
+      at_ = 0;
       const std::size_t before = held_.size();
       if (!from_->read(held_)) break;
       total_ += held_.size() - before;
     }
-    out += held_.substr(0, size_);
-    const bool any = !held_.empty();
-    held_.erase(0, size_);
-    return any;
+    const auto few = std::string_view(held_).substr(at_, size_);
+    out += few;
+    at_ += few.size();
+    return !few.empty();
   }
 
  private:
   std::unique_ptr<ByteStream> from_;
   std::size_t size_, total_ = 0;
+  std::size_t at_ = 0;  // of the bytes that come next
   std::string held_;
 };
 

@@ -9,6 +9,7 @@
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/config/resolve.hpp"
+#include "runtime/data/blocks.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/model/model_shape.hpp"
 #include "runtime/model/presets.hpp"
@@ -115,6 +116,15 @@ void parse_items(const std::string& text) {
 
 void parse_item_index(const std::string& text) {
   mgpu::rewards::ItemList::parse(text, "items.json");
+}
+
+void read_table(const std::string& text) {
+  using namespace mgpu::data;
+  RowSyntax syntax{.kind = FileKind::csv};
+  read_columns(*open_bytes(text, Compression::none, "f"), "f", syntax);
+  TextBlocks blocks(open_bytes(text, Compression::none, "f"), syntax, "f", 0);
+  for (Block block; blocks.next(block);)
+    for (Rows row(syntax, block.text); row.next();) row.parse();
 }
 
 void parse_data_row(const std::string& text) {
@@ -335,6 +345,10 @@ TEST_CASE("rows cost memory and time in proportion to their bytes", "[limits]") 
            of_parts("a long number", "{\"a\":1", "0", "}", parse_data_row),
            of_parts("a small number", "{\"a\":0.", "0", "1}", parse_data_row),
            of_parts("escapes", "{\"a\":\"", "\\ud83d\\ude00", "\"}", parse_data_row),
+           of_parts("blank lines before a table", "", "\n", "a,b\n1,2\n", read_table),
+           of_parts("blank lines in a table", "a,b\n", "\n", "1,2\n", read_table),
+           of_parts("a quoted field", "a\n\"", "x\n", "\"\n", read_table),
+           of_parts("many columns", "a", ",", "b\n", read_table),
        })
     check_amplification(one);
 }

@@ -95,6 +95,15 @@ TEST_CASE("compressed files have the rows of their contents", "[formats]") {
                 zstd_compressed("{\"a\":1}\n") + zstd_compressed("{\"a\":2}\n")) == rows);
 }
 
+TEST_CASE("rows behind megabytes of blank lines are read", "[formats]") {
+  const TempDir dir(TempDir::in_memory());
+  const std::string blank(5 << 20, '\n');
+  CHECK(rows_of(dir, "a.csv", blank + "q,a\n" + blank + "x,1\n") ==
+        Texts{R"(10485762: {"q":"x","a":"1"})"});
+  CHECK(rows_of(dir, "a.jsonl.gz", gzipped("{\"a\":1}\n" + blank + "{\"a\":2}\n")) ==
+        Texts{R"(1: {"a":1})", R"(5242882: {"a":2})"});
+}
+
 TEST_CASE("truncated and damaged compressed files are refused at every length", "[formats]") {
   const TempDir dir(TempDir::in_memory());
   const std::string text = many_csv_rows(50);
