@@ -42,20 +42,6 @@ std::string tokenize(const SourcePlan& plan, std::size_t piece, std::uint64_t fi
   return writer.finish(plan.key, piece);
 }
 
-void write_cached(const fs::path& path, const std::string& bytes) {
-  try {
-    std::error_code error;
-    fs::create_directories(path.parent_path(), error);
-    if (error)
-      throw std::runtime_error(
-          fmt::format("cannot create {}: {}", path.parent_path().string(), error.message()));
-    write_atomically(path, bytes);
-  } catch (const std::runtime_error& e) {
-    throw std::runtime_error(
-        fmt::format("{}; set dataset_prepared_path to another folder", e.what()));
-  }
-}
-
 Shard shard_at(const Work& work) {
   return Shard(work.plan->path_of(work.piece), work.plan->key, work.piece, work.plan->vocabulary);
 }
@@ -72,7 +58,7 @@ std::optional<Shard> usable_shard(const Work& work) {
 Shard load_or_tokenize(const Work& work, const PrepareOptions& options) {
   if (auto shard = usable_shard(work)) return std::move(*shard);
   const SourceFile& file = work.plan->file;
-  write_cached(work.plan->path_of(work.piece),
+  write_prepared(work.plan->path_of(work.piece),
                tokenize(*work.plan, work.piece, file.first_line(work.piece), file.piece(work.piece),
                         options.skip_bad_rows));
   return shard_at(work);
@@ -141,10 +127,10 @@ std::vector<std::uint64_t> tokenize_blocks(const SourcePlan& plan, std::size_t n
       plan.file, options.threads,
       [&](std::size_t block) { return is_own(block) && !usable_shard({&plan, block}); },
       [&](const Block& block) {
-        write_cached(plan.path_of(block.index),
+        write_prepared(plan.path_of(block.index),
                      tokenize(plan, block.index, block.first, block.text, options.skip_bad_rows));
       });
-  write_cached(plan.folder / kIndexName, index_text(plan, firsts));
+  write_prepared(plan.folder / kIndexName, index_text(plan, firsts));
   return firsts;
 }
 

@@ -46,20 +46,6 @@ ReadRow read_row(const SourcePlan& plan, const StreamRow& row) {
   }
 }
 
-void write_window(const fs::path& path, const std::string& bytes) {
-  try {
-    std::error_code error;
-    fs::create_directories(path.parent_path(), error);
-    if (error)
-      throw std::runtime_error(
-          fmt::format("cannot create {}: {}", path.parent_path().string(), error.message()));
-    write_atomically(path, bytes);
-  } catch (const std::runtime_error& e) {
-    throw std::runtime_error(
-        fmt::format("{}; set dataset_prepared_path to another folder", e.what()));
-  }
-}
-
 }  // namespace
 
 fs::path path_of(const WindowOptions& options, WindowNumber window) {
@@ -140,7 +126,7 @@ bool WindowMaker::make(WindowNumber number, const std::vector<StreamRow>& rows) 
     const std::lock_guard lock(mutex_);
     made_.push_back({number, has_examples});
   }
-  write_window(path_of(options_, number), writer.finish(options_.key, piece_of(number)));
+  write_prepared(path_of(options_, number), writer.finish(options_.key, piece_of(number)));
   return has_examples;
 }
 

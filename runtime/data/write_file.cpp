@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <stdexcept>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -64,6 +66,20 @@ void write_atomically(const std::filesystem::path& path, std::string_view bytes)
   file.rename_to(path);
   const UniqueFd folder(::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder) ::fsync(folder.get());
+}
+
+void write_prepared(const std::filesystem::path& path, std::string_view bytes) {
+  try {
+    std::error_code error;
+    std::filesystem::create_directories(path.parent_path(), error);
+    if (error)
+      throw std::runtime_error(
+          fmt::format("cannot create {}: {}", path.parent_path().string(), error.message()));
+    write_atomically(path, bytes);
+  } catch (const std::runtime_error& e) {
+    throw std::runtime_error(
+        fmt::format("{}; set dataset_prepared_path to another folder", e.what()));
+  }
 }
 
 }  // namespace mgpu::data
