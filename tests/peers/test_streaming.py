@@ -1,10 +1,36 @@
 """streaming: true: rows are tokenized while earlier ones are trained on."""
 
+import csv
+import gzip
+import io
 import json
+import os
+import pathlib
+import unittest
+import unittest.mock
 
 import trainer
 
+try:
+    import pyarrow
+    import pyarrow.parquet
+except ImportError:
+    pyarrow = None
+
+PLUGIN = trainer.BIN.parent / "libexec" / "mgpu" / "mgpu-columnar.so"
 RTOL = 1e-4
+
+
+def lines_of(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def table_of(rows, delimiter):
+    out = io.StringIO()
+    writer = csv.DictWriter(out, rows[0].keys(), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue().encode()
 
 
 class Streaming(trainer.TrainerTest):
@@ -38,6 +64,42 @@ class Streaming(trainer.TrainerTest):
         self.assert_near(two.column("loss"), one.column("loss"), RTOL)
         self.assertEqual(one.column("epoch")[6:9], [0, 1, 1])
         self.assert_no_windows()
+
+    def losses_of(self, name, content=None, **keys):
+        path = self.dir / name
+        if content is not None:
+            path.write_bytes(content)
+        return self.train_to(6, dataset_name=str(path), **keys).column("loss")
+
+    def test_every_text_format_has_the_losses_of_its_rows(self):
+        rows = [{"prompt": f"{i}+{i}=", "completion": f"{2 * i}, \"è\"\n"} for i in range(40)]
+        expected = self.losses_of("rows.jsonl", lines_of(rows))
+        for name, content in {"rows.jsonl.gz": gzip.compress(lines_of(rows)),
+                              "rows.json": json.dumps(rows, indent=1).encode(),
+                              "rows.csv": table_of(rows, ","),
+                              "rows.tsv": table_of(rows, "\t")}.items():
+            with self.subTest(name=name):
+                self.assertEqual(self.losses_of(name, content), expected)
+        texts = [{"text": f"{i} è" + " x" * (i % 7)} for i in range(40)]
+        self.assertEqual(
+            self.losses_of("rows.txt", "".join(row["text"] + "\n" for row in texts).encode()),
+            self.losses_of("texts.jsonl", lines_of(texts), dataset_format="text"))
+
+    @unittest.skipUnless(pyarrow and PLUGIN.exists(), "needs pyarrow and the plug-in")
+    def test_zstd_parquet_and_arrow_have_the_losses_of_their_rows(self):
+        rows = [{"prompt": f"{i}+{i}=", "completion": f"{2 * i}"} for i in range(40)]
+        expected = self.losses_of("rows.jsonl", lines_of(rows))
+        with pyarrow.CompressedOutputStream(str(self.dir / "rows.jsonl.zst"), "zstd") as file:
+            file.write(lines_of(rows))
+        table = pyarrow.Table.from_pylist(rows)
+        pyarrow.parquet.write_table(table, self.dir / "rows.parquet", row_group_size=7)
+        with pyarrow.ipc.new_file(self.dir / "rows.arrow", table.schema) as file:
+            file.write_table(table, max_chunksize=9)
+        env = {"PYARROW_ROOT": str(pathlib.Path(pyarrow.__file__).parent)}
+        with unittest.mock.patch.dict(os.environ, env):
+            for name in ("rows.jsonl.zst", "rows.parquet", "rows.arrow"):
+                with self.subTest(name=name):
+                    self.assertEqual(self.losses_of(name), expected)
 
     def test_evaluation_uses_a_dataset_of_its_own(self):
         run = self.train_to(4, eval_dataset=str(self.data), eval_steps=4)
