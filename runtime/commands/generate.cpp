@@ -255,8 +255,8 @@ std::string summary_of(const rollout::Engine::Counts& mine, comm::Comm& comm) {
     sum.decode_seconds = std::max(sum.decode_seconds, one[4].get<double>());
   }
   return fmt::format(
-      "read {} prompts of {} tokens in {:.2f} s; generated {} tokens in {:.2f} s: {:.0f}/s",
-      sum.prompts, sum.prompt_tokens, sum.prefill_seconds, sum.tokens, sum.decode_seconds,
+      "read {} prompt{} of {} tokens in {:.2f} s; generated {} tokens in {:.2f} s: {:.0f}/s",
+      sum.prompts, sum.prompts == 1 ? "" : "s", sum.prompt_tokens, sum.prefill_seconds, sum.tokens, sum.decode_seconds,
       sum.decode_seconds > 0 ? static_cast<double>(sum.tokens) / sum.decode_seconds : 0);
 }
 

@@ -39,8 +39,8 @@ Task named_task(Reading& reading, const Setting& setting) {
   if (word == "pt") {
     reading.config.packing = true;
     reading.note(setting,
-                 "means task: sft and packing: true; a row longer than max_length is cut, "
-                 "not continued in the next sequence");
+                 "means task: sft, and packing: true unless packing is set; a row longer than "
+                 "max_length is cut, not continued in the next sequence");
   }
   return reading.read(setting, [](const YamlNode& v) { return choose(v, kTasks); })
       .value_or(Task::sft);
