@@ -62,8 +62,15 @@ bool Session::save_has_ended(bool waits) {
 void Session::report_save(bool waits) {
   if (!saving_ || !save_has_ended(waits)) return;
   const auto save = *std::exchange(saving_, std::nullopt);
+  if (save.in_background && !saver_->published()) {
+    last_saved_ = -1;
+    // All ranks wait for this checkpoint, and the one with the error is about to report it.
+    if (waits) comm_->barrier("wait for the rank that could not write its part of a checkpoint");
+    return;
+  }
   const double held = save.in_background ? saver_->held_seconds() : 0;
   reporter_->note("saved " + save.path);
+  if (const auto note = saver_->take_note()) reporter_->note(*note);
   reporter_->checkpoint({.step = save.step,
                          .in_background = save.in_background,
                          .stalled_seconds = save.stalled_seconds + held,
