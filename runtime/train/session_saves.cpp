@@ -77,6 +77,18 @@ void Session::report_save(bool waits) {
                          .seconds = seconds_from(save.begin)});
 }
 
+Requests Session::new_requests() {
+  auto requests = requests_ ? requests_() : Requests{};
+  requests.save = save_requests_.take(requests.save, progress_.step, Clock::now());
+  return requests;
+}
+
+void Session::record_requests(const StepOutcome& outcome) {
+  save_requests_.record(outcome.step, outcome.save_requested, Clock::now());
+  stop_requested_ = stop_requested_ || outcome.stop_requested;
+  save_requested_ = save_requested_ || outcome.save_requested;
+}
+
 void Session::abandon_save() {
   if (!saver_->abandon()) return;
   saving_.reset();
