@@ -43,9 +43,6 @@ Stream::Stream(const std::vector<Source>& sources, const PrepareOptions& rows,
               .skip_bad_rows = rows.skip_bad_rows,
               .threads = rows.threads,
               .mixture = options_.mixture};
-  if (!options_.makes_windows) return;
-  std::error_code ignored;
-  fs::remove_all(options_.folder, ignored);
 }
 
 Stream::~Stream() {
@@ -66,7 +63,15 @@ std::vector<std::string> Stream::notes() const {
   return lines;
 }
 
+void Stream::clear_folder() {
+  if (!options_.makes_windows) return;
+  owns_folder_ = true;
+  std::error_code ignored;
+  fs::remove_all(options_.folder, ignored);
+}
+
 void Stream::start(const StreamPlace& place, const ScheduleOptions& schedule) {
+  owns_folder_ = options_.makes_windows;
   next_ = place;
   schedule_ = schedule;
   windows_.seed = schedule.seed;
@@ -169,7 +174,7 @@ void Stream::release(std::int64_t step) {
 
 void Stream::discard() {
   maker_.reset();
-  if (!options_.makes_windows) return;
+  if (!owns_folder_) return;
   std::error_code ignored;
   fs::remove_all(options_.folder, ignored);
 }
