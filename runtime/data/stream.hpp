@@ -50,8 +50,8 @@ class Stream {
   // Notes about how rows are read, one line each.
   std::vector<std::string> notes() const;
 
-  // Removes the windows that a killed run has left. To be called before start(), and before another
-  // process of the node calls at().
+  // Creates the folder anew, without the windows that a killed run has left. To be called before
+  // start(), and before another process of the node calls at().
   void clear_folder();
   // Starts to tokenize. Called once, before at().
   void start(const StreamPlace& place, const ScheduleOptions& schedule);

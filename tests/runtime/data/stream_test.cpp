@@ -214,6 +214,21 @@ TEST_CASE("the windows of a killed run are removed", "[stream]") {
   CHECK(setup.files() == 0);
 }
 
+TEST_CASE("a process does not wait for a window of one that has ended", "[stream]") {
+  Setup setup;
+  const auto sources = setup.file("a.jsonl", rows_of("a", 5) + "{\"prompt\": 1}\n");
+  auto stream = setup.open(sources);
+  stream.clear_folder();
+  stream.start({}, setup.schedule);
+  setup.options.makes_windows = false;
+  auto other = setup.open(sources);
+  other.start({}, setup.schedule);
+  other.at(0, {});
+  CHECK_THROWS_WITH(stream.at(2, {}), Contains("a.jsonl:6"));
+  stream.discard();
+  CHECK_THROWS_WITH(other.at(2, {}), Contains("the rank that tokenizes on this node has ended"));
+}
+
 TEST_CASE("a bad row of a stream is named and leaves no file", "[stream]") {
   Setup setup;
   const auto sources = setup.file("a.jsonl", rows_of("a", 5) + "{\"prompt\": 1}\n");
