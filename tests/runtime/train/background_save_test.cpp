@@ -133,11 +133,12 @@ TEST_CASE("a rank on another file system does not keep rank 0 waiting for its pa
   const TempDir dir(TempDir::in_memory());
   ServedStore store;
   Rank first(0, 2, store.port()), second(1, 2, store.port());
-  begin_on_rank_0(first, dir.root(), 1);
-  second.begin(dir.path("elsewhere"));
-  CHECK_THROWS_WITH(first.writer.ended(kLongest),
-                    Contains("rank 1 does not see " + dir.path("elsewhere") +
-                             "; all ranks must write to the same file system"));
+  const fs::path draft = begin_on_rank_0(first, dir.root(), 1);
+  const auto unseen = dir.path("elsewhere/" + draft.filename().string());
+  second.begin(unseen);
+  CHECK_THROWS_WITH(
+      first.writer.ended(kLongest),
+      Contains("rank 1 does not see " + unseen + "; all ranks must write to the same file system"));
   CHECK(second.writer.ended(kLongest));
   CHECK_FALSE(second.writer.published());
   CHECK(entries_in(dir.root()) == 0);
