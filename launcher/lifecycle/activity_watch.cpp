@@ -29,11 +29,12 @@ ActivityWatch::ActivityWatch(ActivitySigns signs, std::optional<Time> limit)
 void ActivityWatch::begin_attempt(const std::string& host, Time now) {
   host_ = host;
   ranks_.clear();
-  began_ = sampled_ = gpu_active_ = now;
+  began_ = sampled_ = rank_active_ = gpu_active_ = now;
   job_idle_ = Time(0);
 }
 
 void ActivityWatch::record(const ActivitySample& sample, Time now) {
+  const bool is_first = sampled_ == began_;
   const auto passed = now - sampled_;
   sampled_ = now;
   const bool only_gpu = signs_.gpu && !signs_.output && !signs_.cpu;
@@ -50,16 +51,16 @@ void ActivityWatch::record(const ActivitySample& sample, Time now) {
     const bool wrote = output_bytes != rank.output_bytes;
     const bool computed =
         cpu < rank.cpu || cpu - rank.cpu >= std::max<Time>(kLeastCpu, passed * kBusyPercent / 100);
-    if ((signs_.output && wrote) || (signs_.cpu && computed)) rank.active = now;
+    // A process that takes the place of a lost one is not idle yet.
+    if ((is_new && !is_first) || (signs_.output && wrote) || (signs_.cpu && computed))
+      rank.active = rank_active_ = now;
     rank.output_bytes = output_bytes;
     rank.cpu = cpu;
   }
 }
 
 ActivityWatch::Time ActivityWatch::idle(Time now) const {
-  Time last = std::max(began_, gpu_active_);
-  for (const auto& [number, rank] : ranks_) last = std::max(last, rank.active);
-  return now - last;
+  return now - std::max({began_, rank_active_, gpu_active_});
 }
 
 bool ActivityWatch::overdue(Time now) const {

@@ -66,6 +66,7 @@ class ActivityWatch {
   bool enabled_;
   std::string host_;
   std::map<int, Rank> ranks_;
+  Time rank_active_{0};  // when any rank was last, also one that has exited
   Time began_{0}, sampled_{0}, gpu_active_{0}, job_idle_{0};
 };
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
@@ -88,13 +89,20 @@ void remove_checkpoint(const std::string& path, std::int64_t step) {
   if (error) throw_write_error("remove", doomed, error.value());
 }
 
+// If this fails, the next run removes it.
+void remove_replaced(const std::string& path, std::int64_t step) noexcept try {
+  remove_checkpoint(path, step);
+} catch (const std::exception&) {
+  return;
+}
+
 // Renames a folder over another. The target is missing only as long as the file system requires.
 void put_in_place(const std::string& from, const std::string& to, std::int64_t step) {
   if (::rename(from.c_str(), to.c_str()) == 0) return;
   if (errno != ENOTEMPTY && errno != EEXIST) throw_write_error("create", to, errno);
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
     sync_folder(folder_of(to));
-    remove_checkpoint(from, step);
+    remove_replaced(from, step);
     return;
   }
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
@@ -105,7 +113,7 @@ void put_in_place(const std::string& from, const std::string& to, std::int64_t s
   if (::rename(to.c_str(), aside.c_str()) != 0) throw_write_error("replace", to, errno);
   if (::rename(from.c_str(), to.c_str()) != 0) throw_write_error("create", to, errno);
   sync_folder(folder_of(to));
-  remove_checkpoint(aside, step);
+  remove_replaced(aside, step);
 }
 
 }  // namespace
@@ -230,12 +238,18 @@ std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limi
   if (limit <= 0) return gone;
   const auto ours = own_checkpoints(output_dir);
   auto left = static_cast<std::int64_t>(ours.size());
+  std::exception_ptr error;
   for (std::size_t i = ours.size(); i-- > 1 && left > limit;) {
     if (std::ranges::find(kept, ours[i].step) != kept.end()) continue;
-    remove_checkpoint(ours[i].path, ours[i].step);
-    gone.push_back(ours[i].path);
     --left;
+    try {
+      remove_checkpoint(ours[i].path, ours[i].step);
+      gone.push_back(ours[i].path);
+    } catch (const std::exception&) {
+      if (!error) error = std::current_exception();
+    }
   }
+  if (error) std::rethrow_exception(error);
   return gone;
 }
 

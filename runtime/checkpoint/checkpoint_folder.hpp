@@ -58,7 +58,8 @@ bool has_checkpoint(const std::string& output_dir) noexcept;
 
 // Removes the oldest checkpoints until `limit` are left (0: keeps all). The newest and those of the
 // steps in `kept` are never removed, so more than `limit` may be left. Folders without a manifest
-// of ours are neither counted nor touched. Returns the removed paths.
+// of ours are neither counted nor touched. Returns the removed paths. One that cannot be removed
+// does not keep the others: its error is thrown at the end.
 std::vector<std::string> rotate(const std::string& output_dir, std::int64_t limit,
                                 const std::vector<std::int64_t>& kept = {});
 

@@ -37,6 +37,13 @@ std::string temporary_beside(const std::string& path) {
   return (target.parent_path() / name).string();
 }
 
+// fsync(), again after a signal: file systems in user space may return EINTR for any.
+bool sync(const UniqueFd& fd) {
+  while (::fsync(fd.get()) != 0)
+    if (errno != EINTR) return false;
+  return true;
+}
+
 std::string remedy(const std::string& path, int error) {
   switch (error) {
     case ENOSPC: {
@@ -199,7 +206,7 @@ void OutputFile::copy_from(const std::string& path) {
 }
 
 void OutputFile::commit() {
-  if (::fsync(fd_.get()) != 0) fail("write", errno);
+  if (!sync(fd_)) fail("write", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("create", errno);
   temporary_.clear();
   fd_.reset();
@@ -240,15 +247,14 @@ std::string read_file(const std::string& path, std::size_t limit) {
 
 void sync_file(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) != 0) throw_write_error("write", path, errno);
+  if (!fd || !sync(fd)) throw_write_error("write", path, errno);
 }
 
 void sync_folder(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) throw_write_error("open", path, errno);
   // Some network file systems do not support fsync of folders; they order renames themselves.
-  if (::fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
-    throw_write_error("write", path, errno);
+  if (!sync(fd) && errno != EINVAL && errno != ENOTSUP) throw_write_error("write", path, errno);
 }
 
 }  // namespace mgpu::checkpoint

@@ -30,9 +30,38 @@ void write_number(double number, std::string& out) {
   if (text.find_first_of(".e") == text.npos) out += ".0";
 }
 
+// Arrow reads offsets and indices of a file as they are.
+void check_place(std::int64_t begin, std::int64_t size, std::int64_t all) {
+  if (begin < 0 || size < 0 || size > all || begin > all - size)
+    throw std::runtime_error("a value is outside of its data");
+}
+
+template <class Array>
+void write_string(const arrow::Array& values, std::int64_t row, std::string& out) {
+  const auto& texts = as<Array>(values);
+  check_place(texts.value_offset(row), texts.value_length(row),
+              texts.value_data() ? texts.value_data()->size() : 0);
+  write_text(texts.GetView(row), out);
+}
+
+void write_string_view(const arrow::Array& values, std::int64_t row, std::string& out) {
+  const auto& texts = as<arrow::StringViewArray>(values);
+  const auto& view = texts.raw_values()[row];
+  if (!view.is_inline()) {
+    const auto& buffers = texts.data()->buffers;  // after those of the nulls and of the views
+    check_place(view.ref.buffer_index, 1, static_cast<std::int64_t>(buffers.size()) - 2);
+    const auto& buffer = buffers[static_cast<std::size_t>(view.ref.buffer_index) + 2];
+    check_place(view.ref.offset, view.size(), buffer ? buffer->size() : 0);
+  } else {
+    check_place(0, view.size(), arrow::BinaryViewType::kInlineSize);
+  }
+  write_text(texts.GetView(row), out);
+}
+
 template <class Array>
 void write_list(const arrow::Array& values, std::int64_t row, std::string& out) {
   const auto& list = as<Array>(values);
+  check_place(list.value_offset(row), list.value_length(row), list.values()->length());
   const auto begin = list.value_offset(row), end = begin + list.value_length(row);
   out += '[';
   for (std::int64_t i = begin; i < end; ++i) {
@@ -137,11 +166,11 @@ void write_json(const arrow::Array& values, std::int64_t row, std::string& out) 
       write_number(as<arrow::DoubleArray>(values).Value(row), out);
       return;
     case Type::STRING:
-      return write_text(as<arrow::StringArray>(values).GetView(row), out);
+      return write_string<arrow::StringArray>(values, row, out);
     case Type::LARGE_STRING:
-      return write_text(as<arrow::LargeStringArray>(values).GetView(row), out);
+      return write_string<arrow::LargeStringArray>(values, row, out);
     case Type::STRING_VIEW:
-      return write_text(as<arrow::StringViewArray>(values).GetView(row), out);
+      return write_string_view(values, row, out);
     case Type::LIST:
       return write_list<arrow::ListArray>(values, row, out);
     case Type::LARGE_LIST:
@@ -152,6 +181,7 @@ void write_json(const arrow::Array& values, std::int64_t row, std::string& out) 
       return write_struct(values, row, out);
     case Type::DICTIONARY: {
       const auto& all = as<arrow::DictionaryArray>(values);
+      check_place(all.GetValueIndex(row), 1, all.dictionary()->length());
       return write_json(*all.dictionary(), all.GetValueIndex(row), out);
     }
     case Type::EXTENSION:

@@ -13,7 +13,8 @@ namespace mgpu::columnar {
 bool is_supported(const arrow::DataType& type);
 
 // Appends one value as JSON. Members of structs that are null are left out, because Arrow gives
-// every struct the members of all others. Requires a supported type.
+// every struct the members of all others. Requires a supported type, and an array that
+// arrow::Array::Validate() has accepted. Throws std::runtime_error if the value is damaged.
 void write_json(const arrow::Array& values, std::int64_t row, std::string& out);
 
 // Appends a string in quotes.

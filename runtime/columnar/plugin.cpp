@@ -96,6 +96,7 @@ struct MgpuColumnarReader {
         check(batches->ReadNext(&batch));
         row = 0;
         if (!batch) break;
+        check(batch->Validate());
         continue;
       }
       write_row();

@@ -22,6 +22,8 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kWindowPurpose = 31;
 constexpr std::int64_t kMostReports = 20;
 constexpr std::chrono::milliseconds kPoll{5};
+// The process that makes windows removes their folder before it reports its error.
+constexpr std::chrono::seconds kReportTime{2};
 
 }  // namespace
 
@@ -43,9 +45,6 @@ Stream::Stream(const std::vector<Source>& sources, const PrepareOptions& rows,
               .skip_bad_rows = rows.skip_bad_rows,
               .threads = rows.threads,
               .mixture = options_.mixture};
-  if (!options_.makes_windows) return;
-  std::error_code ignored;
-  fs::remove_all(options_.folder, ignored);
 }
 
 Stream::~Stream() {
@@ -66,7 +65,20 @@ std::vector<std::string> Stream::notes() const {
   return lines;
 }
 
+void Stream::clear_folder() {
+  if (!options_.makes_windows) return;
+  owns_folder_ = true;
+  std::error_code error;
+  fs::remove_all(options_.folder, error);
+  fs::create_directories(options_.folder, error);
+  if (error)
+    throw std::runtime_error(
+        fmt::format("cannot create {}: {}; set dataset_prepared_path to another folder",
+                    options_.folder.string(), error.message()));
+}
+
 void Stream::start(const StreamPlace& place, const ScheduleOptions& schedule) {
+  owns_folder_ = options_.makes_windows;
   next_ = place;
   schedule_ = schedule;
   windows_.seed = schedule.seed;
@@ -128,10 +140,18 @@ Stream::Window Stream::open(const StreamPlace& place, const std::stop_token& sto
   return window;
 }
 
-// The maker is a thread of this process or of another one on this node, whose failure ends the job.
+// The maker is a thread of this process or of another one on this node, which removes the folder
+// when it ends.
 void Stream::wait_for(const fs::path& path, const std::stop_token& stop) const {
+  using Clock = std::chrono::steady_clock;
+  auto folder_seen = Clock::now();
   while (!fs::exists(path)) {
-    if (maker_) maker_->check();
+    if (maker_)
+      maker_->check();
+    else if (fs::exists(options_.folder))
+      folder_seen = Clock::now();
+    else if (Clock::now() - folder_seen > kReportTime)
+      throw std::runtime_error("the rank that tokenizes on this node has ended");
     if (stop.stop_requested()) throw std::runtime_error("the stream was stopped");
     std::this_thread::sleep_for(kPoll);
   }
@@ -169,7 +189,7 @@ void Stream::release(std::int64_t step) {
 
 void Stream::discard() {
   maker_.reset();
-  if (!options_.makes_windows) return;
+  if (!owns_folder_) return;
   std::error_code ignored;
   fs::remove_all(options_.folder, ignored);
 }

@@ -17,8 +17,7 @@
 namespace mgpu::data {
 
 struct StreamOptions {
-  // For the files of windows, of the processes of one node alone. Emptied when the stream is opened
-  // and removed at the end.
+  // For the files of windows, of the processes of one node alone. Removed at the end.
   std::filesystem::path folder;
   // Whether this process tokenizes for its node: one process per node does.
   bool makes_windows = true;
@@ -51,6 +50,9 @@ class Stream {
   // Notes about how rows are read, one line each.
   std::vector<std::string> notes() const;
 
+  // Creates the folder anew, without the windows that a killed run has left. To be called before
+  // start(), and before another process of the node calls at().
+  void clear_folder();
   // Starts to tokenize. Called once, before at().
   void start(const StreamPlace& place, const ScheduleOptions& schedule);
 
@@ -85,6 +87,7 @@ class Stream {
 
   std::vector<SourcePlan> plans_;
   StreamOptions options_;
+  bool owns_folder_ = false;
   WindowOptions windows_;
   ScheduleOptions schedule_;
   StreamPlace next_;  // the window to open next

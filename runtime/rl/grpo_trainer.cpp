@@ -84,8 +84,7 @@ bool GrpoTrainer::train_step() {
 
 // What this rank was asked to do. Generation calls it often.
 const train::Requests& GrpoTrainer::take_requests() {
-  if (!requests_) return own_requests_;
-  const auto more = requests_();
+  const auto more = new_requests();
   own_requests_.save = own_requests_.save || more.save;
   own_requests_.stop = own_requests_.stop || more.stop;
   return own_requests_;
@@ -149,8 +148,7 @@ void GrpoTrainer::update(const Deal& deal) {
                                            .dropout_seed = dropout_seed,
                                            .divide_micro_batches = divide});
   own_requests_ = {};
-  stop_requested_ = stop_requested_ || outcome.stop_requested;
-  save_requested_ = save_requested_ || outcome.save_requested;
+  record_requests(outcome);
   control_.adapt(metrics);
   const auto& window = deal.micro_batches.front().denominators;
   meter_.add_step(

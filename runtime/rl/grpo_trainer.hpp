@@ -86,9 +86,9 @@ class GrpoTrainer : public train::Session {
   std::optional<PolicyUpdate> update_;
   Dealer::Generations generations_;  // those that this step and further steps use
   Meter meter_;
-  std::map<std::string, double> item_evaluation_;     // of the last evaluation
-  train::Requests own_requests_;                      // of this rank, not carried out yet
-  bool stop_requested_ = false, ends_early_ = false;  // on all ranks
+  std::map<std::string, double> item_evaluation_;  // of the last evaluation
+  train::Requests own_requests_;                   // of this rank, not carried out yet
+  bool ends_early_ = false;                        // on all ranks
 };
 
 }  // namespace mgpu::rl

@@ -1,7 +1,10 @@
 #include "runtime/train/background_save.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "runtime/checkpoint/file_images.hpp"
@@ -21,6 +24,17 @@ void announce_failure(SaveExchange& exchange) noexcept try {
   return;
 }
 
+void report_failure(SaveExchange& exchange, const std::string& error) noexcept try {
+  exchange.report_failure(error);
+} catch (const std::exception&) {
+  return;
+}
+
+bool is_missing(const std::string& folder) {
+  std::error_code ignored;
+  return fs::status(folder, ignored).type() == fs::file_type::not_found;
+}
+
 }  // namespace
 
 int background_writers() {
@@ -36,6 +50,7 @@ void BackgroundSave::begin(SaveJob job) {
   begun_ = true;
   over_ = published_ = false;
   error_ = nullptr;
+  note_.reset();
   thread_ = std::jthread([this, job = std::move(job)](const std::stop_token& stop) mutable {
     try {
       published_ = write(job, stop);
@@ -66,16 +81,26 @@ bool BackgroundSave::write(SaveJob& job, const std::stop_token& stop) {
       published = true;
     }
   } catch (...) {
+    announce_failure(exchange);  // before the folder goes
     job.draft.reset();
-    announce_failure(exchange);
     throw;
   }
   exchange.announce(published);
+  if (published && job.remove_older) remove_older(job);
   return published;
 }
 
+// The new checkpoint is complete, so training need not end because an older one stays.
+void BackgroundSave::remove_older(const SaveJob& job) {
+  try {
+    job.remove_older();
+  } catch (const std::exception& e) {
+    note_ = e.what();
+  }
+}
+
 // If rank 0 has given up the checkpoint and removed its folder, the cause is rank 0's error and not
-// the missing folder.
+// the missing folder. A folder that only this rank does not see is for rank 0 to report.
 bool BackgroundSave::write_own_part(const SaveJob& job, const std::stop_token& stop) {
   SaveExchange exchange(contract_, current_, previous_);
   snapshot_.wait();
@@ -85,7 +110,14 @@ bool BackgroundSave::write_own_part(const SaveJob& job, const std::stop_token& s
     if (!own) return false;
     exchange.report(*own);
   } catch (const std::exception&) {
-    if (fs::exists(job.folder)) throw;
+    if (exchange.is_given_up()) return false;
+    const bool missing = is_missing(job.folder);
+    report_failure(exchange,
+                   missing ? fmt::format("does not see {}; all ranks must write to the same file "
+                                         "system",
+                                         job.folder)
+                           : "");
+    if (!missing) throw;
   }
   return exchange.published(stop);
 }

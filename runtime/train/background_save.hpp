@@ -6,9 +6,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/contract.hpp"
@@ -24,10 +26,12 @@ struct SaveJob {
   std::unique_ptr<checkpoint::CheckpointDraft> draft = {};
   std::vector<checkpoint::FileRecord> known = {};  // files that are in the folder already
   std::function<void()> write_small_files = {};
-  // Gives the draft its name and removes older checkpoints.
+  // Gives the draft its name.
   std::function<void(checkpoint::CheckpointDraft& draft,
                      const std::vector<checkpoint::FileRecord>& records)>
       publish = {};
+  // Called when the other ranks know that the checkpoint is complete. Its error is only a note.
+  std::function<void()> remove_older = {};
 };
 
 // Writes one checkpoint at a time while training continues: every rank has a thread for its part,
@@ -46,8 +50,12 @@ class BackgroundSave {
   bool running() const { return begun_; }
   // Whether the checkpoint that was begun last has ended; waits for that, at most this long. True
   // once for each. Throws the error that has ended it on this rank. If another rank has failed,
-  // that one throws its error.
+  // that one throws its error, and published() returns false here.
   bool ended(std::chrono::milliseconds limit);
+  // After ended(): whether the checkpoint has its name.
+  bool published() const { return published_; }
+  // Why older checkpoints are still there, once.
+  std::optional<std::string> take_note() { return std::exchange(note_, std::nullopt); }
   // Gives up the checkpoint that is being written and returns true. If it is complete or has
   // failed, returns false, and ended() is to be called. Another rank may see it complete, if rank 0
   // was just publishing it.
@@ -55,6 +63,7 @@ class BackgroundSave {
 
  private:
   bool write(SaveJob& job, const std::stop_token& stop);
+  void remove_older(const SaveJob& job);
   bool write_own_part(const SaveJob& job, const std::stop_token& stop);
 
   const rendezvous::Contract& contract_;
@@ -67,6 +76,7 @@ class BackgroundSave {
   // Of the thread, until it has ended.
   bool published_ = false;
   std::exception_ptr error_;
+  std::optional<std::string> note_;
   std::jthread thread_;
 };
 

@@ -4,12 +4,15 @@
 
 #include <chrono>
 #include <sstream>
+#include <stdexcept>
+#include <string_view>
 
 namespace mgpu::train {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(200);  // for a stop request
 constexpr const char* kPublished = "published";
+constexpr std::string_view kFailed = "failed ";
 
 }  // namespace
 
@@ -49,13 +52,21 @@ void SaveExchange::report(const std::vector<checkpoint::FileRecord>& own) {
   store_->set(key_of(rank_), text);
 }
 
+void SaveExchange::report_failure(const std::string& error) {
+  store_->set(key_of(rank_), fmt::format("{}{}", kFailed, error));
+}
+
 std::optional<std::vector<checkpoint::FileRecord>> SaveExchange::collect(
     const std::stop_token& stop) {
   std::vector<checkpoint::FileRecord> records;
   for (int rank = 1; rank < world_; ++rank) {
     if (!wait_for(key_of(rank), stop)) return std::nullopt;
-    std::istringstream text(store_->get(key_of(rank)));
+    const auto report = store_->get(key_of(rank));
     store_->remove(key_of(rank));
+    if (report == kFailed) return std::nullopt;
+    if (report.starts_with(kFailed))
+      throw std::runtime_error(fmt::format("rank {} {}", rank, report.substr(kFailed.size())));
+    std::istringstream text(report);
     std::size_t count = 0;
     for (text >> count; count > 0; --count) {
       auto& file = records.emplace_back();
@@ -73,6 +84,13 @@ void SaveExchange::announce(bool published) {
 
 bool SaveExchange::published(const std::stop_token& stop) {
   return wait_for(key_of(save_), stop) && store_->get(key_of(save_)) == kPublished;
+}
+
+bool SaveExchange::is_given_up() noexcept try {
+  const auto announced = store_->get_now(key_of(save_));
+  return !announced.empty() && announced != kPublished;
+} catch (const std::exception&) {
+  return false;
 }
 
 }  // namespace mgpu::train

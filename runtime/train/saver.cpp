@@ -46,7 +46,12 @@ void rotate_checkpoints(const TrainConfig& config, std::int64_t step,
                         const std::optional<std::int64_t>& best) {
   std::vector<std::int64_t> kept{step};
   if (best) kept.push_back(*best);
-  checkpoint::rotate(config.output_dir, config.save_total_limit, kept);
+  try {
+    checkpoint::rotate(config.output_dir, config.save_total_limit, kept);
+  } catch (const std::exception& e) {
+    throw std::runtime_error(fmt::format("more than save_total_limit {} checkpoints stay: {}",
+                                         config.save_total_limit, e.what()));
+  }
 }
 
 std::string publish(checkpoint::CheckpointDraft& draft, const std::vector<FileRecord>& records) {
@@ -160,7 +165,11 @@ void Saver::save_at_once(Draft draft, const Progress& progress) {
     checkpoint::write_file((fs::path(draft.folder) / kProgressFile).string(),
                            progress_text(progress));
     publish(*draft.own, records);
-    rotate_checkpoints(config_, progress.step, progress.best_step);
+    try {
+      rotate_checkpoints(config_, progress.step, progress.best_step);
+    } catch (const std::exception& e) {
+      note_ = e.what();
+    }
   }
   learner_.comm().barrier("barrier after writing a checkpoint");
 }
@@ -226,14 +235,19 @@ void Saver::save_in_background(Draft draft, OwnFiles files, const Progress& prog
             index);
       checkpoint::write_file((fs::path(folder) / kProgressFile).string(), text);
     };
-    job.publish = [this, step = progress.step, best = progress.best_step](
-                      checkpoint::CheckpointDraft& own, const std::vector<FileRecord>& records) {
-      publish(own, records);
+    job.publish = publish;
+    job.remove_older = [this, step = progress.step, best = progress.best_step] {
       rotate_checkpoints(config_, step, best);
     };
   }
   job.draft = std::move(draft.own);
   writer_.begin(std::move(job));
+}
+
+bool Saver::ended(std::chrono::milliseconds limit) {
+  if (!writer_.ended(limit)) return false;
+  if (auto note = writer_.take_note()) note_ = std::move(note);
+  return true;
 }
 
 bool Saver::abandon() {

@@ -53,7 +53,8 @@ class Saver {
   std::string save(const Progress& progress, bool last);
   bool running() const { return writer_.running(); }
   // See BackgroundSave.
-  bool ended(std::chrono::milliseconds limit) { return writer_.ended(limit); }
+  bool ended(std::chrono::milliseconds limit);
+  bool published() const { return writer_.published(); }
   // Gives up the checkpoint that is being written, if any; see BackgroundSave. The ranks decide
   // anew whether they have the memory for the next one, because one of them may be a new process.
   bool abandon();
@@ -61,7 +62,8 @@ class Saver {
   void hold_updates() { snapshot_.hold_updates(); }
   // How long the last hold_updates() has held up the device; after ended().
   double held_seconds() { return snapshot_.held_seconds(); }
-  // Why checkpoints are not written in the background, once.
+  // Why checkpoints are not written in the background or older ones were not removed, once. After
+  // save() and ended().
   std::optional<std::string> take_note() { return std::exchange(note_, std::nullopt); }
 
   // Returns the path that search_checkpoint found on rank 0; the other ranks pass nothing. Removes

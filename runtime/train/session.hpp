@@ -25,6 +25,7 @@
 #include "runtime/train/rank_device.hpp"
 #include "runtime/train/rank_places.hpp"
 #include "runtime/train/reporter.hpp"
+#include "runtime/train/save_requests.hpp"
 #include "runtime/train/saver.hpp"
 #include "runtime/train/start_times.hpp"
 #include "runtime/train/step_trace.hpp"
@@ -124,6 +125,10 @@ class Session {
   // Reports the checkpoint that was saved last, once it is complete; with `waits` it waits for
   // that. Throws the error that has ended it on this rank.
   void report_save(bool waits);
+  // What is requested of this rank since the last call, for the step that follows progress_.step.
+  Requests new_requests();
+  // Notes what is requested after a step, on any rank.
+  void record_requests(const StepOutcome& outcome);
   // Gives up a checkpoint that is being written, after a rank was lost: it is saved again after
   // the next step.
   void abandon_save();
@@ -162,13 +167,14 @@ class Session {
   std::int64_t total_steps_ = 0;
   std::string last_checkpoint_, best_checkpoint_;
   std::int64_t last_saved_ = -1;  // the step whose checkpoint is complete or being written
-  bool save_requested_ = false;
+  bool save_requested_ = false, stop_requested_ = false;
   EndReason end_reason_ = EndReason::complete;
   StepReports step_reports_;  // to the launcher
   std::shared_ptr<StartTimes> start_times_ = std::make_shared<StartTimes>();
   bool first_step_began_ = false;
 
  private:
+  SaveRequests save_requests_;
   // A checkpoint that was not reported yet.
   struct RunningSave {
     std::int64_t step = 0;

@@ -62,12 +62,31 @@ bool Session::save_has_ended(bool waits) {
 void Session::report_save(bool waits) {
   if (!saving_ || !save_has_ended(waits)) return;
   const auto save = *std::exchange(saving_, std::nullopt);
+  if (save.in_background && !saver_->published()) {
+    last_saved_ = -1;
+    // All ranks wait for this checkpoint, and the one with the error is about to report it.
+    if (waits) comm_->barrier("wait for the rank that could not write its part of a checkpoint");
+    return;
+  }
   const double held = save.in_background ? saver_->held_seconds() : 0;
   reporter_->note("saved " + save.path);
+  if (const auto note = saver_->take_note()) reporter_->note(*note);
   reporter_->checkpoint({.step = save.step,
                          .in_background = save.in_background,
                          .stalled_seconds = save.stalled_seconds + held,
                          .seconds = seconds_from(save.begin)});
+}
+
+Requests Session::new_requests() {
+  auto requests = requests_ ? requests_() : Requests{};
+  requests.save = save_requests_.take(requests.save, progress_.step, Clock::now());
+  return requests;
+}
+
+void Session::record_requests(const StepOutcome& outcome) {
+  save_requests_.record(outcome.step, outcome.save_requested, Clock::now());
+  stop_requested_ = stop_requested_ || outcome.stop_requested;
+  save_requested_ = save_requested_ || outcome.save_requested;
 }
 
 void Session::abandon_save() {

@@ -105,9 +105,10 @@ void Snapshot::add(const std::string& name, const at::Tensor& tensor, bool lasti
 }
 
 // On the current stream: memory that the caller frees afterwards is reused after the copy only.
+// What PiSSA appends makes a tensor one in host memory, which is copied at once.
 void Snapshot::copy(std::byte* to, const at::Tensor& from) {
   if (from.nbytes() == 0) return;
-  if (!device_) {
+  if (!from.is_cuda()) {
     at::from_blob(to, from.sizes(), from.scalar_type()).copy_(from);
     return;
   }

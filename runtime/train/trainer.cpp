@@ -93,7 +93,7 @@ void Trainer::take_step() {
   auto batches = std::move(*next_);
   const double rate = rates_->at(batches.step);
   step_begins();
-  auto requests = requests_ ? requests_() : Requests{};
+  auto requests = new_requests();
   requests.save = save_asked_ = requests.save || save_asked_;
   auto record = learner_->step(batches, rate, requests);
   save_asked_ = false;
@@ -198,8 +198,7 @@ bool Trainer::consume_record() {
   }
   choose_algorithms(outcome);
   pacer_->record_times(batches.step, outcome.rank_seconds, batches.costs);
-  stop_requested_ = stop_requested_ || outcome.stop_requested;
-  save_requested_ = save_requested_ || outcome.save_requested;
+  record_requests(outcome);
   for (Interval* sum : {&interval_, &epoch_, &whole_run_}) {
     sum->step = batches.step + 1;
     sum->total_steps = total_steps_;

@@ -142,7 +142,7 @@ class Trainer : public Session {
   Interval interval_, epoch_, whole_run_;
   Interval last_report_;  // the interval that was reported last
   std::int64_t last_evaluated_ = -1;
-  bool stop_requested_ = false, training_over_ = false;
+  bool training_over_ = false;
   double last_loss_ = 0;
   std::int64_t steps_of_high_loss_ = 0;  // in a row, see loss_watchdog_threshold
 };

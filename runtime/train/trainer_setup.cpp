@@ -37,6 +37,7 @@ void Trainer::setup() {
   check_ranks(config_, contract_.world_size);
   begin_start();
   open_files();
+  if (stream_) stream_->clear_folder();
   join();
   plan_step_batch();
   plan_memory();

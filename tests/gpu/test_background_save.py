@@ -68,6 +68,8 @@ class BackgroundSave(unittest.TestCase):
 
     def test_adapters_and_8_bit_moments(self):
         self.compare(1, use_peft=True, lora_r=16, lora_target_modules=["all-linear"])
+        self.compare(1, use_peft=True, lora_r=16, lora_target_modules=["all-linear"],
+                     init_lora_weights="pissa_niter_4")
         self.compare(1, optim="adamw_8bit")
 
     @unittest.skipUnless(torch.cuda.device_count() > 1, "needs two GPUs")

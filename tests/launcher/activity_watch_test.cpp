@@ -110,11 +110,34 @@ TEST_CASE("GPUs whose use is unknown never make a job hang alone", "[hangs]") {
   CHECK(also.find());
 }
 
+TEST_CASE("ranks that have waited for one that exits do not hang at once", "[hangs]") {
+  Ranks ranks({.output = true});
+  ranks.seconds(60, 1);  // rank 4 waits for rank 5
+  ranks.sample.ranks.pop_back();
+  ranks.now += 1s;
+  ranks.watch.record(ranks.sample, ranks.now);
+  CHECK_FALSE(ranks.find());
+  CHECK(ranks.watch.find(ranks.now + 9s, {}));
+}
+
+TEST_CASE("a process that takes the place of a lost one is not idle at once", "[hangs]") {
+  Ranks ranks({.output = true});
+  ranks.seconds(9);
+  const auto ranks_before = ranks.sample.ranks;
+  ranks.sample.ranks.clear();
+  ranks.watch.record(ranks.sample, ranks.now);
+  ranks.sample.ranks = ranks_before;
+  ranks.seconds(9);
+  CHECK_FALSE(ranks.find());
+  ranks.seconds(2);
+  CHECK(ranks.find());
+}
+
 TEST_CASE("a rank that has exited is neither active nor the cause", "[hangs]") {
   Ranks ranks({.output = true});
   ranks.seconds(5, 1);
   ranks.sample.ranks = {{.rank = 5, .output_bytes = 5}, {.rank = 6}};
-  ranks.seconds(10);
+  ranks.seconds(11);
   REQUIRE(ranks.find());
   CHECK(ranks.find()->like == std::vector<int>{5, 6});
 }

@@ -6,9 +6,11 @@ Runs the front end alone: no GPU, no LibTorch. Files in Parquet and Arrow are wr
 import csv
 import gzip
 import io
+import itertools
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -133,6 +135,43 @@ class Data(unittest.TestCase):
             self.assertEqual(list((self.dir / "none").rglob("*.*")), [])
             self.refused("cut.parquet", dataset_name=self.write(
                 "cut.parquet", path.read_bytes()[:-20]))
+
+    @unittest.skipUnless(pyarrow and PLUGIN.exists(), "needs pyarrow and the plug-in")
+    def test_a_value_of_arrow_outside_of_its_data_is_reported(self):
+        count, far = 40, 0x7f000000
+        texts = [f"{i:02}" + "y" * (12 + i % 7) for i in range(count)]
+        ends = [0, *itertools.accumulate(map(len, texts))]
+        numbers = list(range(count))
+        lists = [numbers[:1 + i % 5] for i in numbers]
+        list_ends = [0, *itertools.accumulate(map(len, lists))]
+        view = struct.pack("<i4sii", len(texts[5]), texts[5][:4].encode(), 0, ends[5])
+        strings = pyarrow.array(texts)
+
+        def with_far(code, values):
+            return (struct.pack(f"<{len(values)}{code}", *values),
+                    struct.pack(f"<{len(values)}{code}", *values[:5], far, *values[6:]))
+
+        cases = {"string": (strings, *with_far("i", ends)),
+                 "large": (strings.cast(pyarrow.large_string()), *with_far("q", ends)),
+                 "view": (strings.cast(pyarrow.string_view()), view,
+                          view[:-4] + struct.pack("<i", far)),
+                 "dictionary": (strings.dictionary_encode(), *with_far("i", numbers)),
+                 "list": (pyarrow.array(lists), *with_far("i", list_ends))}
+        env = {"PYARROW_ROOT": str(pathlib.Path(pyarrow.__file__).parent)}
+        with unittest.mock.patch.dict(os.environ, env):
+            for name, (column, right, wrong) in cases.items():
+                with self.subTest(name=name):
+                    table = pyarrow.table({"text": texts, "extra": column})
+                    path = self.dir / f"{name}.arrow"
+                    with pyarrow.ipc.new_file(path, table.schema) as file:
+                        file.write_table(table)
+                    # The right text column comes first.
+                    before, found, behind = path.read_bytes().rpartition(right)
+                    self.assertTrue(found)
+                    self.shown(dataset_name=str(path), dataset_format="text")
+                    path.write_bytes(before + wrong + behind)
+                    self.refused("is damaged behind row", dataset_name=str(path),
+                                 dataset_format="text")
 
     @unittest.skipUnless(PLUGIN.exists(), "needs the plug-in")
     def test_without_pyarrow_one_line_has_the_command(self):

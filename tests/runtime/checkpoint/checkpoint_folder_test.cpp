@@ -1,5 +1,8 @@
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -220,6 +223,19 @@ TEST_CASE("rotation keeps the newest, the best and folders of other programs", "
     rotate(dir.root(), 1);
     CHECK(names_in(dir.root()) == Names{"checkpoint-1", "checkpoint-100"});
   }
+}
+
+TEST_CASE("a checkpoint that cannot be removed does not keep newer ones from being removed",
+          "[checkpoint]") {
+  const TempDir dir(TempDir::in_memory());
+  for (const int step : {9, 10, 20, 100}) save(dir, step);
+  // The names that it could get before it is removed belong to files.
+  for (int i = 0; i < 5000; ++i)
+    std::ofstream(dir.path(fmt::format(".checkpoint-9.tmp-{}-{}", ::getpid(), i)));
+  CHECK_THROWS_WITH(rotate(dir.root(), 1), Contains("cannot remove " + dir.path("checkpoint-9")));
+  std::vector<std::string> left = names_in(dir.root());
+  std::erase_if(left, [](const auto& name) { return name.starts_with('.'); });
+  CHECK(left == Names{"checkpoint-100", "checkpoint-9"});
 }
 
 TEST_CASE("only files that killed saves left behind are removed", "[checkpoint]") {

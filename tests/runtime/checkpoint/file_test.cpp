@@ -1,8 +1,11 @@
 #include "runtime/checkpoint/file.hpp"
 
+#include <errno.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
@@ -12,6 +15,34 @@
 using namespace mgpu::checkpoint;
 using Catch::Matchers::Contains;
 using mgpu::tests::TempDir;
+
+namespace {
+
+std::atomic<int> interrupted_syncs = 0;  // of the next calls
+
+}  // namespace
+
+// In place of libc's.
+extern "C" int fsync(int fd) {
+  if (interrupted_syncs > 0) {
+    --interrupted_syncs;
+    errno = EINTR;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+
+TEST_CASE("a signal while a file is fsynced is no error", "[file]") {
+  const TempDir dir(TempDir::in_memory());
+  interrupted_syncs = 1;
+  write_file(dir.path("f"), "x");
+  CHECK(interrupted_syncs == 0);
+  interrupted_syncs = 2;
+  sync_file(dir.path("f"));
+  interrupted_syncs = 2;
+  sync_folder(dir.root());
+  CHECK(interrupted_syncs == 0);
+}
 
 TEST_CASE("an output file appears when it is committed and not before", "[file]") {
   const TempDir dir(TempDir::in_memory());

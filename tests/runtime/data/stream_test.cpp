@@ -194,6 +194,41 @@ TEST_CASE("a process that waits for a window can be stopped", "[stream]") {
   CHECK_THROWS_WITH(stream.at(0, stop.get_token()), Contains("stopped"));
 }
 
+TEST_CASE("opening a stream leaves the windows of a running one in place", "[stream]") {
+  const Setup setup;
+  const auto sources = setup.file("a.jsonl", rows_of("a", 10));
+  auto stream = setup.open(sources);
+  stream.start({}, setup.schedule);
+  stream.at(0, {});
+  const auto window = setup.options.folder / "0-0.tokens";
+  CHECK(fs::exists(window));
+  CHECK_FALSE(setup.open(sources).digests().empty());  // as `mgpu-train tokenize` does
+  CHECK(fs::exists(window));
+}
+
+TEST_CASE("the windows of a killed run are removed", "[stream]") {
+  const Setup setup;
+  fs::create_directories(setup.options.folder);
+  write(setup.options.folder / "0-0.tokens", "old");
+  setup.open(setup.file("a.jsonl", rows_of("a", 10))).clear_folder();
+  CHECK(setup.files() == 0);
+}
+
+TEST_CASE("a process does not wait for a window of one that has ended", "[stream]") {
+  Setup setup;
+  const auto sources = setup.file("a.jsonl", rows_of("a", 5) + "{\"prompt\": 1}\n");
+  auto stream = setup.open(sources);
+  stream.clear_folder();
+  stream.start({}, setup.schedule);
+  setup.options.makes_windows = false;
+  auto other = setup.open(sources);
+  other.start({}, setup.schedule);
+  other.at(0, {});
+  CHECK_THROWS_WITH(stream.at(2, {}), Contains("a.jsonl:6"));
+  stream.discard();
+  CHECK_THROWS_WITH(other.at(2, {}), Contains("the rank that tokenizes on this node has ended"));
+}
+
 TEST_CASE("a bad row of a stream is named and leaves no file", "[stream]") {
   Setup setup;
   const auto sources = setup.file("a.jsonl", rows_of("a", 5) + "{\"prompt\": 1}\n");

@@ -49,7 +49,7 @@ struct Rank {
 // Lets rank 0 begin a checkpoint and returns the folder of its draft.
 std::string begin_on_rank_0(
     Rank& rank, const std::string& output, std::int64_t step,
-    std::function<void()> write_small_files = [] {}) {
+    std::function<void()> write_small_files = [] {}, std::function<void()> remove_older = {}) {
   SaveJob job;
   job.draft = std::make_unique<checkpoint::CheckpointDraft>(output, step);
   job.folder = job.draft->path();
@@ -57,6 +57,7 @@ std::string begin_on_rank_0(
   job.publish = [](checkpoint::CheckpointDraft& draft, const auto& records) {
     draft.publish(records, {});
   };
+  job.remove_older = std::move(remove_older);
   auto folder = job.folder;
   rank.writer.begin(std::move(job));
   return folder;
@@ -117,8 +118,46 @@ TEST_CASE("a rank that cannot write its part fails", "[background_save]") {
   fs::create_directories(folder + "/rank-1/in the way");
   second.begin(folder);
   CHECK_THROWS_WITH(second.writer.ended(kLongest), Contains("rank-1"));
-  CHECK(first.writer.abandon());
+  SECTION("and rank 0 does not wait for its part") {
+    CHECK(first.writer.ended(kLongest));
+    CHECK_FALSE(first.writer.published());
+  }
+  SECTION("or is replaced") {
+    CHECK(first.writer.abandon());
+  }
   CHECK(entries_in(dir.root()) == 0);
+}
+
+TEST_CASE("a rank on another file system does not keep rank 0 waiting for its part",
+          "[background_save]") {
+  const TempDir dir(TempDir::in_memory());
+  ServedStore store;
+  Rank first(0, 2, store.port()), second(1, 2, store.port());
+  const fs::path draft = begin_on_rank_0(first, dir.root(), 1);
+  const auto unseen = dir.path("elsewhere/" + draft.filename().string());
+  second.begin(unseen);
+  CHECK_THROWS_WITH(
+      first.writer.ended(kLongest),
+      Contains("rank 1 does not see " + unseen + "; all ranks must write to the same file system"));
+  CHECK(second.writer.ended(kLongest));
+  CHECK_FALSE(second.writer.published());
+  CHECK(entries_in(dir.root()) == 0);
+}
+
+TEST_CASE("an older checkpoint that cannot be removed does not end training", "[background_save]") {
+  const TempDir dir(TempDir::in_memory());
+  ServedStore store;
+  Rank first(0, 2, store.port()), second(1, 2, store.port());
+  const auto folder = begin_on_rank_0(
+      first, dir.root(), 1, [] {}, [] { throw std::runtime_error("it is in use"); });
+  second.begin(folder);
+  CHECK(second.writer.ended(kLongest));
+  CHECK(second.writer.published());
+  CHECK(first.writer.ended(kLongest));
+  CHECK(first.writer.published());
+  CHECK(first.writer.take_note() == "it is in use");
+  CHECK_FALSE(first.writer.take_note());
+  CHECK(checkpoint::find_newest_complete(dir.root()).step == 1);
 }
 
 TEST_CASE("a checkpoint that was given up leaves nothing behind", "[background_save]") {
