@@ -193,7 +193,7 @@ say_cuda_compiler() {
   if nvcc=$(cuda_compiler); then
     say "CUDA compiler: $nvcc ($("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'))"
   else
-    say "CUDA compiler: none (no nvcc ${nvcc_release//\\/} on PATH), a build without our kernels"
+    say "CUDA compiler: none (no nvcc $nvcc_wanted on PATH), a build without our kernels"
   fi
 }
 
@@ -223,8 +223,8 @@ asked_for_cuda=$cuda
 # Without our kernels GPUs are slower.
 if [ "$torch" = 1 ] && gpu_is_there; then cuda=1; fi
 cuda_version=$(cuda_of_torch) || die "the version of CUDA of torch $version cannot be found"
-nvcc_release='13\.0'
-if [[ $cuda_version == 12* ]]; then nvcc_release='12\.'; fi
+nvcc_release='13\.0' nvcc_wanted=13.0
+if [[ $cuda_version == 12* ]]; then nvcc_release='12\.' nvcc_wanted=12.x; fi
 if [ "$cuda" = 1 ] && ! cuda_compiler >/dev/null; then
   if [[ $cuda_version == 12* ]]; then
     install_cuda_12

@@ -55,14 +55,21 @@ class Compiler(GpuAtHand):
     def nvcc(self, name, release):
         return self.program(name, f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V1'\n")
 
-    def found(self, major):
-        script = self.program("script.cmake", f"""
-            include({ROOT}/scripts/cmake/CudaCompiler.cmake)
-            mgpu_find_nvcc(found {major} {self.dir}/site)
-            message(NOTICE "found ${{found}}")""")
-        done = subprocess.run(["cmake", "-P", script], capture_output=True, text=True, check=True,
-                              env={**os.environ, "PATH": f"{self.dir}/bin:{os.environ['PATH']}"})
-        return done.stderr.strip().removeprefix("found").strip()
+    def output_of(self, commands, **variables):
+        """What these commands of CMake print, with only our nvcc on PATH."""
+        script = self.program("script.cmake", f"include({ROOT}/scripts/cmake/CudaCompiler.cmake)\n{commands}")
+        done = subprocess.run([shutil.which("cmake"), "-P", script], capture_output=True, text=True,
+                              check=True, env={"PATH": f"{self.dir}/bin:{self.dir}/bin:/bin", **variables})
+        return done.stderr
+
+    def found(self, major, **variables):
+        return self.output_of(f"""mgpu_find_nvcc(found {major} {self.dir}/site)
+            message(NOTICE "found ${{found}}")""", **variables).strip().removeprefix("found").strip()
+
+    def reason(self, major, torch):
+        return self.output_of(f"""mgpu_find_nvcc(nvcc {major} {self.dir}/site)
+            mgpu_explain_no_nvcc(reason {major} {torch} "${{nvcc_OTHERS}}")
+            message(NOTICE "${{reason}}")""")
 
     def test_the_compiler_beside_torch_comes_before_that_on_path(self):
         self.nvcc("bin/nvcc", "13.1")
@@ -75,6 +82,32 @@ class Compiler(GpuAtHand):
         self.nvcc("site/nvidia/cu99/bin/nvcc", "98.0")
         self.assertEqual(self.found(12), f"{self.dir}/bin/nvcc")
         self.assertEqual(self.found(99), "")
+
+    def test_a_compiler_in_cuda_path_is_found(self):
+        nvcc = self.nvcc("toolkit/bin/nvcc", "98.4")
+        self.assertEqual(self.found(98, CUDA_PATH=f"{self.dir}/toolkit"), str(nvcc))
+
+    def test_a_missing_compiler_is_one_line_that_names_those_of_other_versions(self):
+        needed = "no nvcc 98.x on PATH, which torch 9.9.0 needs"
+        advice = ("GPUs run without our kernels, which is slower; put nvcc 98.x on PATH and build "
+                  "again\n")
+        other = self.nvcc("bin/nvcc", "13.0")
+        self.assertIn(f"{needed}; found 13.0 ({other})", self.reason(98, "9.9.0"))
+        self.assertTrue(self.reason(98, "9.9.0").endswith(f": {advice}"))
+        self.assertEqual(self.reason(98, "9.9.0").count("\n"), 1)
+        self.assertEqual(self.reason(98, "9.9.0").count(str(other)), 1)
+
+    def test_a_chosen_compiler_of_another_version_is_an_error_of_one_line(self):
+        for torch, major, version in (("2.10.0+cu128", 12, "13.0.88"), ("2.11.0+cu130", 13, "12.4.131")):
+            with self.subTest(torch=torch):
+                self.assertEqual(
+                    self.output_of(f"""
+                        mgpu_explain_unfit_compiler(reason /c/nvcc {version} {major} {torch})
+                        message(NOTICE "${{reason}}")"""),
+                    f"the CUDA compiler /c/nvcc has version {version}, and torch {torch} needs nvcc "
+                    f"{major}.x; change CUDACXX or CMAKE_CUDA_COMPILER, and use another build folder\n")
+        self.assertEqual(self.output_of("""mgpu_explain_unfit_compiler(reason /c/nvcc 12.4.1 12 2.10.0)
+            message(NOTICE "${reason}")"""), "\n")
 
 
 class Setup(GpuAtHand):
@@ -135,6 +168,7 @@ class Setup(GpuAtHand):
                 self.assertNotIn(" install ", installed)
                 self.assertIn("setup: no nvcc of CUDA 12 was found, so GPUs run without our kernels; "
                               "Debian 13 ", done.stdout)
+                self.assertIn("none (no nvcc 12.x on PATH), a build without our kernels", done.stdout)
         done, _ = self.run_setup("--torch=2.10.0", "--cuda")
         self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
         self.assertIn("setup: no nvcc of CUDA 12 was found; Debian 13 ", done.stderr)
