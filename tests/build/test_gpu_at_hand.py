@@ -187,5 +187,22 @@ class Setup(GpuAtHand):
         self.assertIn("requirements-cuda.txt", self.set_up("--torch"))
 
 
+class Package(GpuAtHand):
+    def test_a_release_without_kernels_is_refused_before_it_is_built(self):
+        # Without a CUDA compiler the list of architectures is an empty line.
+        scripts = self.dir / "tree" / "scripts"
+        scripts.mkdir(parents=True)
+        shutil.copy(ROOT / "scripts" / "package.sh", scripts)
+        self.program("tree/scripts/setup.sh", "#!/bin/sh\n")
+        self.program("bin/cmake", f"#!/bin/sh\necho \"$*\" >>{self.dir}/cmake\nmkdir -p build-package\n"
+                     "echo >build-package/architectures.txt\n")
+        done = subprocess.run([scripts / "package.sh"], capture_output=True, text=True,
+                              env={**os.environ, "PATH": f"{self.dir}/bin:{os.environ['PATH']}"})
+        self.assertEqual((done.returncode, done.stderr), (
+            1, "package: build-package has no kernels, because no CUDA compiler was found; see "
+            "scripts/setup.sh --cuda\n"))
+        self.assertNotIn("--build", (self.dir / "cmake").read_text())
+
+
 if __name__ == "__main__":
     unittest.main()
