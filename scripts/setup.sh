@@ -73,16 +73,17 @@ apt_get() {
   quietly "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@"
 }
 
-# Installs one of our requirement files into the environment, which is made when it is not there.
+# Installs one of our requirement files into the environment, which is made when it is not there. The
+# first argument names for messages what is installed, those after the file are options of pip.
 install_wheels() {
   local python=/usr/bin/python3
   [ -x "$python" ] || python=python3
-  local file=$1
-  [ -e "$file" ] || file=$root/scripts/$1
+  local file=$2
+  [ -e "$file" ] || file=$root/scripts/$2
   [ -x "$venv/bin/pip" ] || quietly "$python" -m venv "$venv" || die "cannot make $venv"
-  quietly "$venv/bin/pip" install --no-input --disable-pip-version-check "${@:2}" \
+  quietly "$venv/bin/pip" install --no-input --disable-pip-version-check "${@:3}" \
     -r "$file" ||
-    die "pip could not install $1; is there a network?"
+    die "pip could not install $1; is there a network, and does PyPI have it for this Python?"
 }
 
 install_torch() {
@@ -90,11 +91,11 @@ install_torch() {
   if ! python=$("$root/scripts/torch_python.sh" "$version"); then
     say "installing torch $version into ${venv#"$root/"} (about a minute, 4.7 GiB)"
     if [ "$version" = "$pinned" ]; then
-      install_wheels requirements.txt
+      install_wheels "torch $version" requirements.txt
     else
       other=$(mktemp)
       sed "s/^torch==.*/torch==$version/" "$root/scripts/requirements.txt" >"$other"
-      install_wheels "$other"
+      install_wheels "torch $version" "$other"
       rm -f "$other"
     fi
     python=$("$root/scripts/torch_python.sh" "$version") || die "torch $version is not there after pip"
@@ -128,8 +129,8 @@ import importlib.util as u; u.find_spec("trl") and u.find_spec("modelscope_hub")
   [ "$python" = "$venv/bin/python3" ] ||
     die "$python lacks what tests/peers needs: pip install -r scripts/requirements-tests.txt"
   say "installing transformers, peft and others into ${venv#"$root/"}, for tests"
-  install_wheels requirements-tests.txt
-  install_wheels requirements-templates.txt --no-deps
+  install_wheels "the packages of the tests" requirements-tests.txt
+  install_wheels "trl" requirements-templates.txt --no-deps
 }
 
 # The version of CUDA that torch was built for, such as 12.8.
@@ -169,8 +170,8 @@ install_cuda_12() {
   fi
   if [[ $candidate != 12.* ]]; then
     problem="no nvcc of CUDA 12 was found"
-    advice="Debian 13 (component non-free) and Ubuntu 24.04 (component multiverse) have it in the \
-package nvidia-cuda-toolkit; elsewhere $advice"
+    advice="Debian 13 (components contrib and non-free) and Ubuntu 24.04 (component multiverse) have it \
+in the package nvidia-cuda-toolkit; elsewhere $advice"
   elif gpu_is_there && ! dpkg -S '*/libcuda.so.1' >/dev/null 2>&1; then
     problem="nvidia-cuda-toolkit would add a second driver's libraries, because that of this machine \
 is of no package"
@@ -178,7 +179,7 @@ is of no package"
   if [ -z "$problem" ]; then
     say "installing nvidia-cuda-toolkit $candidate (1.8 GiB to download)"
     apt_get nvidia-cuda-toolkit install -y --no-install-recommends nvidia-cuda-toolkit ||
-      die "apt-get install nvidia-cuda-toolkit failed"
+      die "apt-get install nvidia-cuda-toolkit failed; on Debian 13 the component contrib must be enabled too"
   elif [ "$asked_for_cuda" = 1 ]; then
     die "$problem; $advice"
   else
@@ -230,7 +231,7 @@ if [ "$cuda" = 1 ] && ! cuda_compiler >/dev/null; then
     install_cuda_12
   else
     say "installing nvcc 13.0 from PyPI into .deps/venv"
-    install_wheels requirements-cuda.txt
+    install_wheels "nvcc 13.0" requirements-cuda.txt
   fi
 fi
 say_cuda_compiler

@@ -120,20 +120,20 @@ class Setup(GpuAtHand):
         return installed
 
     def run_setup(self, *options, smi="echo 'GPU 0: made up'", candidate="", driver="exit 0",
-                  **variables):
+                  apt_get="", pip="", **variables):
         scripts = self.dir / "tree" / "scripts"
         scripts.mkdir(parents=True, exist_ok=True)
         for name in ("setup.sh", "requirements.txt", "requirements-cuda.txt"):
             shutil.copy(ROOT / "scripts" / name, scripts)
         self.program("tree/scripts/torch_python.sh", "#!/bin/sh\necho python3\n")
-        self.program("tree/.deps/venv/bin/pip", f"#!/bin/sh\necho \"$*\" >>{self.dir}/installed\n")
+        self.program("tree/.deps/venv/bin/pip", f"#!/bin/sh\necho \"$*\" >>{self.dir}/installed\n{pip}\n")
         self.program("bin/nvidia-smi", f"#!/bin/sh\n{smi}\n")
         # The torch that is not pinned is for CUDA 12.8. All system packages are there.
         self.program("bin/python3", "#!/bin/sh\necho 12.8\n")
         self.program("bin/dpkg", "#!/bin/sh\necho 'Status: install ok installed'\n"
                      f'if [ "$1" = -S ]; then {driver}; fi\n')
         self.program("bin/apt-cache", f"#!/bin/sh\necho '  Candidate: {candidate or '(none)'}'\n")
-        self.program("bin/apt-get", f"#!/bin/sh\necho \"apt $*\" >>{self.dir}/installed\n")
+        self.program("bin/apt-get", f"#!/bin/sh\necho \"apt $*\" >>{self.dir}/installed\n{apt_get}\n")
         self.program("bin/sudo", '#!/bin/sh\nexec "$@"\n')
         for name in ("bash", "env", "sed", "dirname", "mktemp", "rm", "grep", "cat", "id"):
             link = self.dir / "bin" / name
@@ -172,6 +172,20 @@ class Setup(GpuAtHand):
         done, _ = self.run_setup("--torch=2.10.0", "--cuda")
         self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
         self.assertIn("setup: no nvcc of CUDA 12 was found; Debian 13 ", done.stderr)
+
+    def test_a_failed_installation_of_the_compiler_names_the_component_that_debian_13_needs_too(self):
+        # The package itself is in non-free, and libcuda1 depends on packages of contrib.
+        done, _ = self.run_setup("--torch=2.10.0", candidate="12.4.131~12.4.1-2", MGPU_NO_INSTALL="",
+                                 apt_get='case $* in *toolkit*) exit 100 ;; esac')
+        self.assertEqual((done.returncode, done.stderr), (
+            1, "setup: apt-get install nvidia-cuda-toolkit failed; on Debian 13 the component contrib "
+            "must be enabled too\n"))
+
+    def test_a_failed_pip_names_the_package_and_no_temporary_file(self):
+        done, _ = self.run_setup("--torch", "--cuda", pip="exit 1")
+        self.assertEqual((done.returncode, done.stderr), (
+            1, "setup: pip could not install nvcc 13.0; is there a network, and does PyPI have it for "
+            "this Python?\n"))
 
     def test_the_libraries_of_a_second_driver_are_not_installed(self):
         options = dict(candidate="12.4.131~12.4.1-2", MGPU_NO_INSTALL="", driver="exit 1")
