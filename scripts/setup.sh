@@ -35,7 +35,7 @@ boost_package() {
     "debian 12") echo libboost1.81-dev ;;
     "debian 13" | "ubuntu 24.04") echo libboost1.83-dev ;;
     *) die "cannot install packages on $system: only Debian 12, Debian 13 and Ubuntu 24.04 are" \
-      "known; install those of scripts/setup.sh yourself and set MGPU_NO_INSTALL=1" ;;
+      "known; install those of docs/dependencies.md yourself and set MGPU_NO_INSTALL=1" ;;
   esac
 }
 
@@ -57,9 +57,10 @@ install_packages() {
     return
   fi
   say "installing ${missing[*]}"
+  # Without a network this may succeed; then the installation fails.
   apt_get "${missing[*]}" update || die "apt-get update failed; is there a network?"
   apt_get "${missing[*]}" install -y --no-install-recommends "${missing[@]}" ||
-    die "apt-get install failed; on Ubuntu the component universe must be enabled"
+    die "apt-get install failed; is there a network? On Ubuntu the component universe must be enabled"
 }
 
 # apt-get as root; the first argument names what is to be installed.
