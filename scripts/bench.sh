@@ -14,8 +14,13 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+usage="Usage: scripts/bench.sh [--quick] [--runs N] [--torchrun-runs N]
+       scripts/bench.sh --trainer [OPTION...]    (--trainer --help lists the options)"
 if [ "${1:-}" = --trainer ]; then
   shift
+  # Help and wrong options come before the build. Set-up also installs Python.
+  case " $* " in *" --help "* | *" -h "*) exec python3 -B tests/bench/trainer_bench.py --help ;; esac
+  if command -v python3 >/dev/null; then python3 -B tests/bench/trainer_bench.py "$@" --list >/dev/null; fi
   if [ -z "${MGPU_BIN:-}" ]; then
     {
       scripts/setup.sh --torch
@@ -26,6 +31,19 @@ if [ "${1:-}" = --trainer ]; then
   python=$(scripts/torch_python.sh 2>/dev/null || command -v python3)
   exec python3 -B tests/bench/trainer_bench.py --python "$python" "$@"
 fi
+words=("$@")
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) echo "$usage"; exit 0 ;;
+    --quick) ;;
+    --runs | --torchrun-runs)
+      [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { echo "bench: $1 needs a number" >&2; exit 2; }
+      shift ;;
+    *) echo "bench: unknown option $1; see scripts/bench.sh --help" >&2; exit 2 ;;
+  esac
+  shift
+done
+set -- "${words[@]}"
 {
   scripts/setup.sh --torch
   cmake --preset release

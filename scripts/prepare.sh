@@ -4,7 +4,12 @@
 # it are compiled, with the flags that they have later.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-case ${1:-} in "" | --tests) ;; *) echo "Usage: scripts/prepare.sh [--tests]" >&2; exit 2 ;; esac
+usage="Usage: scripts/prepare.sh [--tests]"
+case ${1:-} in
+  "" | --tests) ;;
+  -h | --help) echo "$usage"; exit 0 ;;
+  *) echo "$usage" >&2; exit 2 ;;
+esac
 
 if scripts/torch_python.sh >/dev/null 2>&1 || [ -n "${LIBTORCH_ROOT:-}" ]; then
   exec scripts/setup.sh "$@" --torch

@@ -4,6 +4,13 @@
 # it skips what is there, and training resumes from the newest checkpoint in output/quickstart.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+usage="Usage: scripts/quickstart.sh
+Installs what is missing, builds mgpu-run and mgpu-train, and trains a tiny model on two ranks."
+case ${1:-} in
+  "") ;;
+  -h | --help) echo "$usage"; exit 0 ;;
+  *) echo "$usage" >&2; exit 2 ;;
+esac
 say() { printf 'quickstart: [%d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
 
 needed_gib=8  # .deps 5.1, build 0.7, packages 0.6, and what pip and the compiler write meanwhile

@@ -341,10 +341,14 @@ def main():
     parser = argparse.ArgumentParser(prog="scripts/test.sh", description=__doc__.splitlines()[0])
     parser.add_argument("stages", nargs="*", metavar="STAGE",
                         help=f"{' '.join(STAGES)} [all]; quick: {' '.join(QUICK)}")
-    chosen = parser.parse_args().stages or list(STAGES)
+    parser.add_argument("--parse-only", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    chosen = options.stages or list(STAGES)
     for word in chosen:
         if word not in STAGES and word != "quick":
             parser.error(f"unknown stage {word}; there are {' '.join(STAGES)} and quick")
+    if options.parse_only:
+        return 0
     names = list(dict.fromkeys(
         name for word in chosen for name in (QUICK if word == "quick" else [word])))
     durations, outcomes, rows = Durations(), [], []

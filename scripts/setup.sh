@@ -35,7 +35,7 @@ boost_package() {
     "debian 12") echo libboost1.81-dev ;;
     "debian 13" | "ubuntu 24.04") echo libboost1.83-dev ;;
     *) die "cannot install packages on $system: only Debian 12, Debian 13 and Ubuntu 24.04 are" \
-      "known; install those of scripts/setup.sh yourself and set MGPU_NO_INSTALL=1" ;;
+      "known; install those of docs/dependencies.md yourself and set MGPU_NO_INSTALL=1" ;;
   esac
 }
 
@@ -57,9 +57,10 @@ install_packages() {
     return
   fi
   say "installing ${missing[*]}"
+  # Without a network this may succeed; then the installation fails.
   apt_get "${missing[*]}" update || die "apt-get update failed; is there a network?"
   apt_get "${missing[*]}" install -y --no-install-recommends "${missing[@]}" ||
-    die "apt-get install failed; on Ubuntu the component universe must be enabled"
+    die "apt-get install failed; is there a network? On Ubuntu the component universe must be enabled"
 }
 
 # apt-get as root; the first argument names what is to be installed.
@@ -73,16 +74,17 @@ apt_get() {
   quietly "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@"
 }
 
-# Installs one of our requirement files into the environment, which is made when it is not there.
+# Installs one of our requirement files into the environment, which is made when it is not there. The
+# first argument names for messages what is installed, those after the file are options of pip.
 install_wheels() {
   local python=/usr/bin/python3
   [ -x "$python" ] || python=python3
-  local file=$1
-  [ -e "$file" ] || file=$root/scripts/$1
+  local file=$2
+  [ -e "$file" ] || file=$root/scripts/$2
   [ -x "$venv/bin/pip" ] || quietly "$python" -m venv "$venv" || die "cannot make $venv"
-  quietly "$venv/bin/pip" install --no-input --disable-pip-version-check "${@:2}" \
+  quietly "$venv/bin/pip" install --no-input --disable-pip-version-check "${@:3}" \
     -r "$file" ||
-    die "pip could not install $1; is there a network?"
+    die "pip could not install $1; is there a network, and does PyPI have it for this Python?"
 }
 
 install_torch() {
@@ -90,11 +92,11 @@ install_torch() {
   if ! python=$("$root/scripts/torch_python.sh" "$version"); then
     say "installing torch $version into ${venv#"$root/"} (about a minute, 4.7 GiB)"
     if [ "$version" = "$pinned" ]; then
-      install_wheels requirements.txt
+      install_wheels "torch $version" requirements.txt
     else
       other=$(mktemp)
       sed "s/^torch==.*/torch==$version/" "$root/scripts/requirements.txt" >"$other"
-      install_wheels "$other"
+      install_wheels "torch $version" "$other"
       rm -f "$other"
     fi
     python=$("$root/scripts/torch_python.sh" "$version") || die "torch $version is not there after pip"
@@ -128,8 +130,8 @@ import importlib.util as u; u.find_spec("trl") and u.find_spec("modelscope_hub")
   [ "$python" = "$venv/bin/python3" ] ||
     die "$python lacks what tests/peers needs: pip install -r scripts/requirements-tests.txt"
   say "installing transformers, peft and others into ${venv#"$root/"}, for tests"
-  install_wheels requirements-tests.txt
-  install_wheels requirements-templates.txt --no-deps
+  install_wheels "the packages of the tests" requirements-tests.txt
+  install_wheels "trl" requirements-templates.txt --no-deps
 }
 
 # The version of CUDA that torch was built for, such as 12.8.
@@ -169,8 +171,8 @@ install_cuda_12() {
   fi
   if [[ $candidate != 12.* ]]; then
     problem="no nvcc of CUDA 12 was found"
-    advice="Debian 13 (component non-free) and Ubuntu 24.04 (component multiverse) have it in the \
-package nvidia-cuda-toolkit; elsewhere $advice"
+    advice="Debian 13 (components contrib and non-free) and Ubuntu 24.04 (component multiverse) have it \
+in the package nvidia-cuda-toolkit; elsewhere $advice"
   elif gpu_is_there && ! dpkg -S '*/libcuda.so.1' >/dev/null 2>&1; then
     problem="nvidia-cuda-toolkit would add a second driver's libraries, because that of this machine \
 is of no package"
@@ -178,7 +180,7 @@ is of no package"
   if [ -z "$problem" ]; then
     say "installing nvidia-cuda-toolkit $candidate (1.8 GiB to download)"
     apt_get nvidia-cuda-toolkit install -y --no-install-recommends nvidia-cuda-toolkit ||
-      die "apt-get install nvidia-cuda-toolkit failed"
+      die "apt-get install nvidia-cuda-toolkit failed; on Debian 13 the component contrib must be enabled too"
   elif [ "$asked_for_cuda" = 1 ]; then
     die "$problem; $advice"
   else
@@ -193,7 +195,7 @@ say_cuda_compiler() {
   if nvcc=$(cuda_compiler); then
     say "CUDA compiler: $nvcc ($("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'))"
   else
-    say "CUDA compiler: none (no nvcc ${nvcc_release//\\/} on PATH), a build without our kernels"
+    say "CUDA compiler: none (no nvcc $nvcc_wanted on PATH), a build without our kernels"
   fi
 }
 
@@ -223,14 +225,14 @@ asked_for_cuda=$cuda
 # Without our kernels GPUs are slower.
 if [ "$torch" = 1 ] && gpu_is_there; then cuda=1; fi
 cuda_version=$(cuda_of_torch) || die "the version of CUDA of torch $version cannot be found"
-nvcc_release='13\.0'
-if [[ $cuda_version == 12* ]]; then nvcc_release='12\.'; fi
+nvcc_release='13\.0' nvcc_wanted=13.0
+if [[ $cuda_version == 12* ]]; then nvcc_release='12\.' nvcc_wanted=12.x; fi
 if [ "$cuda" = 1 ] && ! cuda_compiler >/dev/null; then
   if [[ $cuda_version == 12* ]]; then
     install_cuda_12
   else
     say "installing nvcc 13.0 from PyPI into .deps/venv"
-    install_wheels requirements-cuda.txt
+    install_wheels "nvcc 13.0" requirements-cuda.txt
   fi
 fi
 say_cuda_compiler

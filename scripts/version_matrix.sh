@@ -4,22 +4,38 @@
 #
 #   scripts/version_matrix.sh 2.10.0 2.11.0
 #
-# CXX chooses the compiler, PYTHONPATH can put other versions of the Python packages first. The build
-# folders, build-torch-VERSION, remember their compiler. Programs run with low priority.
+# CXX chooses the compiler, PYTHONPATH can put other versions of the Python packages first. nvcc is that
+# beside torch or the first one on PATH of torch's major version of CUDA; with --cuda it is installed
+# where it is missing, and a build without our kernels is an error. The build folders,
+# build-torch-VERSION, remember their compilers. Programs run with low priority.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-usage="Usage: scripts/version_matrix.sh VERSION..."
+usage="Usage: scripts/version_matrix.sh [--cuda] VERSION..."
+cuda=0
+if [ "${1:-}" = --cuda ]; then cuda=1; shift; fi
 case ${1:-} in
   -h | --help) echo "$usage"; exit 0 ;;
   "" | -*) echo "$usage" >&2; exit 2 ;;
 esac
 renice -n 19 $$ >/dev/null
-peers=(test_training test_gradients test_grpo test_resume test_qlora test_adapter_path test_files)
+peers=(test_training test_gradients test_grpo test_resume test_qlora test_adapter_path test_files
+  test_fake_gpus)
 
 versions_of() {
   (cd / && "$1" -c '
 import importlib.metadata as m, sys
 print(", ".join(f"{name} {m.version(name)}" for name in sys.argv[1:]))' "${@:2}")
+}
+
+# Prints which CUDA compiler a build folder has used, and for which architectures.
+cuda_compiler_of() {
+  local nvcc
+  nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=\(.*nvcc.*\)/\1/p' "$1/CMakeCache.txt")
+  if grep -qs . "$1/architectures.txt"; then
+    echo "nvcc $("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') for $(cat "$1/architectures.txt")"
+  else
+    echo "no nvcc"
+  fi
 }
 
 # Prints how many tests passed, or what failed.
@@ -49,16 +65,22 @@ run_tests() {
 
 rows=()
 for version in "$@"; do
+  if [ "$cuda" = 1 ]; then scripts/setup.sh "--torch=$version" --cuda; fi
   scripts/build.sh "--torch=$version"
   scripts/setup.sh --tests "--torch=$version"
   python=$(scripts/torch_python.sh "$version")
   folder=$PWD/build-torch-$version
   cuda=$(cd / && "$python" -c 'import torch; print("CUDA", torch.version.cuda, "NCCL", ".".join(map(str, torch.cuda.nccl.version())))')
+  nvcc=$(cuda_compiler_of "$folder")
+  if [ "$cuda" = 1 ] && [ "$nvcc" = "no nvcc" ]; then
+    echo "version_matrix: $folder has no kernels; remove it and run this again" >&2
+    exit 1
+  fi
   compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$folder/CMakeCache.txt")
-  rows+=("| $version ($cuda) | $("$compiler" --version | head -1) | $(cmake --version | head -1) |\
+  rows+=("| $version ($cuda) | $("$compiler" --version | head -1), $nvcc | $(cmake --version | head -1) |\
  $(versions_of "$python" transformers peft accelerate bitsandbytes) | $(run_tests "$folder" "$python") |")
 done
 echo "commit $(git rev-parse --short HEAD), $(date -I)"
-echo "| torch | compiler | CMake | packages of the tests | result |"
+echo "| torch | compilers | CMake | packages of the tests | result |"
 echo "| --- | --- | --- | --- | --- |"
 printf '%s\n' "${rows[@]}"

@@ -33,6 +33,8 @@ if(NOT torch_cuda MATCHES "'([0-9]+)\\.[0-9]+'")
   message(FATAL_ERROR "mgpu-train needs a torch with CUDA, as PyPI has it; ${LIBTORCH_ROOT} has none")
 endif()
 set(TORCH_CUDA_MAJOR ${CMAKE_MATCH_1})
+file(STRINGS ${LIBTORCH_ROOT}/version.py torch_version REGEX "^__version__ = ")
+string(REGEX REPLACE ".*'(.+)'.*" "\\1" TORCH_VERSION "${torch_version}")
 file(GLOB torch_cudart ${TORCH_SITE}/nvidia/*/lib/libcudart.so.${TORCH_CUDA_MAJOR})
 if(NOT torch_cudart)
   message(FATAL_ERROR "mgpu-train needs the CUDA packages that pip installs with torch: there is no "

@@ -165,6 +165,14 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsig
   set(result, cudaDriverEntryPointSuccess);
   return cudaSuccess;
 }
+#if CUDART_VERSION < 13000
+cudaError_t cudaGetDriverEntryPoint(const char*, void** function, unsigned long long,
+                                    cudaDriverEntryPointQueryResult* result) {
+  *function = reinterpret_cast<void*>(no_op);
+  set(result, cudaDriverEntryPointSuccess);
+  return cudaSuccess;
+}
+#endif
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
   return cudaSuccess;
 }
@@ -175,12 +183,17 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status)
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status,
                                      unsigned long long* id, cudaGraph_t* graph,
                                      const cudaGraphNode_t** dependencies,
-                                     const cudaGraphEdgeData** edges, std::size_t* count) {
+#if CUDART_VERSION >= 13000
+                                     const cudaGraphEdgeData** edges,
+#endif
+                                     std::size_t* count) {
   *status = cudaStreamCaptureStatusNone;
   set(id, 0ULL);
   set(graph, cudaGraph_t{});
   set(dependencies, static_cast<const cudaGraphNode_t*>(nullptr));
+#if CUDART_VERSION >= 13000
   set(edges, static_cast<const cudaGraphEdgeData*>(nullptr));
+#endif
   set(count, std::size_t{0});
   return cudaSuccess;
 }
