@@ -11,8 +11,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 usage="Usage: scripts/version_matrix.sh [--cuda] VERSION..."
-cuda=0
-if [ "${1:-}" = --cuda ]; then cuda=1; shift; fi
+needs_kernels=0
+if [ "${1:-}" = --cuda ]; then needs_kernels=1; shift; fi
 case ${1:-} in
   -h | --help) echo "$usage"; exit 0 ;;
   "" | -*) echo "$usage" >&2; exit 2 ;;
@@ -65,14 +65,14 @@ run_tests() {
 
 rows=()
 for version in "$@"; do
-  if [ "$cuda" = 1 ]; then scripts/setup.sh "--torch=$version" --cuda; fi
+  if [ "$needs_kernels" = 1 ]; then scripts/setup.sh "--torch=$version" --cuda; fi
   scripts/build.sh "--torch=$version"
   scripts/setup.sh --tests "--torch=$version"
   python=$(scripts/torch_python.sh "$version")
   folder=$PWD/build-torch-$version
   cuda=$(cd / && "$python" -c 'import torch; print("CUDA", torch.version.cuda, "NCCL", ".".join(map(str, torch.cuda.nccl.version())))')
   nvcc=$(cuda_compiler_of "$folder")
-  if [ "$cuda" = 1 ] && [ "$nvcc" = "no nvcc" ]; then
+  if [ "$needs_kernels" = 1 ] && [ "$nvcc" = "no nvcc" ]; then
     echo "version_matrix: $folder has no kernels; remove it and run this again" >&2
     exit 1
   fi
