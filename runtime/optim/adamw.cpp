@@ -58,6 +58,23 @@ bool join(Span& span, Span& next) {
   return true;
 }
 
+Span span_of(const FragmentState& state) {
+  const auto& owned = *state.owned;
+  const bool own_master = owned.value.scalar_type() != at::kFloat;
+  return {state.at("master").values,
+          own_master ? owned.value : Tensor(),
+          owned.grad,
+          state.at("first"),
+          state.at("second"),
+          owned.fragment.decay,
+          owned.fragment.rate};
+}
+
+// Adds a fragment, for as few launches as possible.
+void add(std::vector<Span>& spans, Span span) {
+  if (spans.empty() || !join(spans.back(), span)) spans.push_back(std::move(span));
+}
+
 }  // namespace
 
 AdamW::AdamW(std::vector<parallel::OwnedFragment>& owned, std::int64_t owned_size,
@@ -88,21 +105,9 @@ AdamW::AdamW(std::vector<parallel::OwnedFragment>& owned, std::int64_t owned_siz
                         {"first", first[i], first_moment_table},
                         {"second", second[i], second_moment_table}}});
   }
-  merge_spans();
-}
-
-void AdamW::merge_spans() {
   for (const auto& state : states_) {
-    const auto& owned = *state.owned;
-    const bool own_master = owned.value.scalar_type() != at::kFloat;
-    Span span{state.at("master").values,
-              own_master ? owned.value : Tensor(),
-              owned.grad,
-              state.at("first"),
-              state.at("second"),
-              owned.fragment.decay,
-              owned.fragment.rate};
-    if (spans_.empty() || !join(spans_.back(), span)) spans_.push_back(std::move(span));
+    add(all_, span_of(state));
+    add(of_bucket_[state.owned->fragment.bucket], span_of(state));
   }
 }
 
@@ -115,25 +120,29 @@ void AdamW::set_steps_taken(std::int64_t steps) {
 }
 
 Tensor AdamW::squared_gradient_norm() const {
-  if (spans_.empty()) return at::zeros({}, count_.options());
+  if (all_.empty()) return at::zeros({}, count_.options());
   std::vector<Tensor> grads;
-  for (const auto& span : spans_) grads.push_back(span.grad);
+  for (const auto& span : all_) grads.push_back(span.grad);
   const auto norms = at::stack(at::_foreach_norm(grads, 2, at::kFloat));
   return at::mul(norms, norms).sum();
 }
 
-void AdamW::step(double learning_rate, const Tensor& clip, const Tensor& skip) {
-  if (spans_.empty()) return;
-  count_.add_(skip.neg().add_(1));
-  for (const auto& span : spans_) {
-    adamw_step({learning_rate * span.rate, options_.beta1, options_.beta2, options_.epsilon,
+void AdamW::begin_step(const StepSettings& step) {
+  if (!all_.empty()) count_.add_(step.skip.neg().add_(1));
+}
+
+void AdamW::update(int bucket, const StepSettings& step) {
+  const auto found = of_bucket_.find(bucket);
+  if (found == of_bucket_.end()) return;
+  for (const auto& span : found->second) {
+    adamw_step({step.learning_rate * span.rate, options_.beta1, options_.beta2, options_.epsilon,
                 span.decay ? options_.weight_decay : 0},
-               span, clip, skip, count_);
+               span, step.clip, step.skip, count_);
   }
 }
 
 void AdamW::use_loaded_state() {
-  for (auto& span : spans_)
+  for (auto& span : all_)
     if (span.value.defined()) span.value.copy_(span.master);
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -26,7 +27,8 @@ class AdamW : public Optimizer {
   AdamW(std::vector<parallel::OwnedFragment>& owned, std::int64_t owned_size,
         const AdamWOptions& options);
 
-  void step(double learning_rate, const Tensor& clip, const Tensor& skip) override;
+  void begin_step(const StepSettings& step) override;
+  void update(int bucket, const StepSettings& step) override;
   Tensor squared_gradient_norm() const override;
   // The bias correction uses this number.
   std::int64_t steps_taken() const override;
@@ -36,11 +38,10 @@ class AdamW : public Optimizer {
   std::int64_t state_bytes() const override { return moment_bytes_; }
 
  private:
-  void merge_spans();
-
   AdamWOptions options_;
   std::vector<FragmentState> states_;  // views of flat vectors over all owned fragments
-  std::vector<Span> spans_;  // neighbouring fragments with the same decay and rate, for one launch
+  std::vector<Span> all_;  // all fragments; the rounding of the norm depends on the division
+  std::map<int, std::vector<Span>> of_bucket_;
   std::int64_t moment_bytes_ = 0;
   Tensor count_;  // steps that were not skipped; fp32, on the device
 };

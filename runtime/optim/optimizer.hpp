@@ -33,6 +33,13 @@ struct FragmentState {
   const Moment& at(std::string_view name) const;
 };
 
+// What a step needs. `clip` and `skip` are scalars on the device.
+struct StepSettings {
+  double learning_rate = 0;
+  Tensor clip;  // the factor of the gradients
+  Tensor skip;  // 1: nothing changes
+};
+
 // An optimizer of the fragments that this rank owns. It holds their state, which checkpoints save
 // and restore by name; state_tensors.hpp describes what that takes per weight. Only steps_taken()
 // waits for the device.
@@ -43,9 +50,10 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer() = default;
 
-  // Takes one step with the gradients multiplied by `clip`. Changes nothing if `skip` is 1. Both
-  // are scalars on the device.
-  virtual void step(double learning_rate, const Tensor& clip, const Tensor& skip) = 0;
+  // A step is begin_step(), and then update() for each bucket in ascending order. update() may be
+  // called on another stream; it updates the fragments of its bucket, and touches no others.
+  virtual void begin_step(const StepSettings& step) = 0;
+  virtual void update(int bucket, const StepSettings& step) = 0;
 
   // The sum of the squares of all owned gradients, a scalar on the device.
   virtual Tensor squared_gradient_norm() const = 0;

@@ -10,13 +10,13 @@ std::int64_t round_up(std::int64_t n, std::int64_t to) {
 }
 
 void add_overlap(std::vector<Fragment>& out, const model::UnitLayout& unit, const Range& at,
-                 const Range& owned, std::int64_t owned_begin) {
+                 const Range& owned, std::int64_t owned_begin, int bucket) {
   for (const auto& slot : unit.trained.slots) {
     const auto begin = std::max(at.begin + slot.offset, owned.begin);
     const auto end = std::min(at.begin + slot.offset + slot.numel, owned.end);
     if (begin >= end) continue;
     out.push_back({slot.name, begin - at.begin - slot.offset, end - begin, slot.numel, begin,
-                   owned_begin + begin - owned.begin, slot.decay, slot.rate});
+                   owned_begin + begin - owned.begin, slot.decay, slot.rate, bucket});
   }
 }
 
@@ -57,7 +57,8 @@ std::vector<Fragment> owned_fragments(const model::ModelLayout& layout, const Bu
     const auto owned = sharded ? part(bucket.flat, rank, world) : bucket.flat;
     for (int unit = bucket.first_unit; unit <= bucket.last_unit; ++unit) {
       const auto index = static_cast<std::size_t>(unit);
-      add_overlap(result, layout.units[index], buckets.units[index], owned, owned_begin);
+      add_overlap(result, layout.units[index], buckets.units[index], owned, owned_begin,
+                  buckets.bucket_of[index]);
     }
     owned_begin += owned.size();
   }

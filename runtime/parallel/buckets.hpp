@@ -47,6 +47,7 @@ struct Fragment {
   std::int64_t owned = 0;  // offset in the vector of what the rank owns
   bool decay = false;      // weight decay applies
   double rate = 1;         // factor of the learning rate
+  int bucket = 0;
 };
 
 // The fragments that `rank` owns, in order: its part of every bucket, or everything if `sharded` is

@@ -43,7 +43,8 @@ Shards::Shards(const model::ModelConfig& config, model::ModelLayout layout,
       layout_(std::move(layout)),
       options_(options),
       comm_(comm),
-      stalls_(options.device) {
+      stalls_(options.device),
+      updates_(options.device, options.updates) {
   const auto wanted =
       options_.bucket_elements > 0 ? options_.bucket_elements : kDefaultBucketElements;
   buckets_ = make_buckets(layout_, comm_.world(), options_.zero_stage == 3 ? 0 : wanted);
@@ -106,6 +107,7 @@ void Shards::wait(comm::Pending& pending) {
 const model::Unit& Shards::weights(int unit) {
   const auto index = static_cast<std::size_t>(unit);
   if (whole_weights()) {
+    wait_for_update_of(unit);  // which starts the gathering in the order `late`
     wait(gathering_[static_cast<std::size_t>(buckets_.bucket_of[index])]);
     return weight_views_[index];
   }
@@ -132,6 +134,7 @@ void Shards::prefetch(int unit) {
 
 void Shards::gather(int unit) {
   if (gathered_.contains(unit)) return;
+  wait_for_update_of(unit);
   const auto index = static_cast<std::size_t>(unit);
   const std::tuple<Tensor model::UnitMemory::*, const Tensor&, const Range&> kinds[] = {
       {&model::UnitMemory::trained, values_, buckets_.units[index]},
@@ -150,18 +153,31 @@ void Shards::gather(int unit) {
   }
 }
 
-void Shards::gather_updated() {
-  if (!sharded() || !whole_weights()) return;
-  for (std::size_t i = 0; i < buckets_.buckets.size(); ++i) {
-    const auto& flat = buckets_.buckets[i].flat;
-    if (flat.size() == 0) continue;
-    gathering_[i] = comm_.all_gather(narrow(values_, flat),
-                                     narrow(values_, part(flat, comm_.rank(), comm_.world())),
-                                     "all-gather of updated weights");
+void Shards::wait_for_update_of(int unit) const {
+  updates_.wait(buckets_.bucket_of[static_cast<std::size_t>(unit)]);
+}
+
+void Shards::update(const std::function<void(int)>& update) {
+  updates_.begin();
+  for (int bucket = 0; bucket < static_cast<int>(buckets_.buckets.size()); ++bucket) {
+    updates_.run(bucket, [this, update, bucket] {
+      update(bucket);
+      gather_updated(bucket);
+    });
   }
 }
 
+void Shards::gather_updated(int bucket) {
+  const auto index = static_cast<std::size_t>(bucket);
+  const auto& flat = buckets_.buckets[index].flat;
+  if (!sharded() || !whole_weights() || flat.size() == 0) return;
+  gathering_[index] = comm_.all_gather(narrow(values_, flat),
+                                       narrow(values_, part(flat, comm_.rank(), comm_.world())),
+                                       "all-gather of updated weights");
+}
+
 Shards::OwnPart Shards::own_part(const std::string& name) const {
+  wait_for_updates();
   for (std::size_t i = 0; i < layout_.units.size(); ++i) {
     const auto& unit = layout_.units[i];
     const std::tuple<const model::FlatLayout&, const Range&, const Tensor&> kinds[] = {
@@ -218,6 +234,7 @@ void Shards::visit(bool trained,
 
 void Shards::visit_owned(const std::vector<Tensor>& parts,
                          const std::function<void(const std::string&, const Tensor&)>& visit) {
+  wait_for_updates();
   const auto fp32 = at::TensorOptions(options_.device).dtype(at::kFloat);
   std::size_t next = 0;
   std::int64_t begin = 0;  // of the bucket in the vector of what this rank owns

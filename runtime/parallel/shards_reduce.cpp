@@ -51,6 +51,7 @@ void Shards::begin_micro_batch(bool first, bool last) {
 }
 
 const model::Unit& Shards::gradients(int unit) {
+  wait_for_update_of(unit);  // it reads the gradients of the step before
   const auto index = static_cast<std::size_t>(unit);
   if (!whole_gradients()) {
     open_bucket(buckets_.bucket_of[index]);
@@ -99,7 +100,7 @@ void Shards::gradients_done(int unit) {
 void Shards::skip_micro_batch() {
   for (int unit = static_cast<int>(layout_.units.size()) - 1; unit >= 0; --unit) {
     if (whole_weights())
-      weights(unit);  // gather_updated()'s gathers must be waited for before the next update
+      weights(unit);  // the gathers of update() must be waited for before the next update
     gradients(unit);
     if (!whole_gradients() || first_micro_batch_) gradient_memory(unit).zero_();
     gradients_done(unit);
@@ -196,6 +197,7 @@ void Shards::abandon_step() {
 }
 
 void Shards::finish_gradients() {
+  wait_for_updates();
   if (whole_gradients() && !options_.overlap) {
     for (int i = static_cast<int>(buckets_.buckets.size()) - 1; i >= 0; --i) reduce_bucket(i);
   }

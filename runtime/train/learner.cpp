@@ -232,9 +232,10 @@ void Learner::finish_step(StepRecord& record, double learning_rate) {
     if (before_update_) before_update_();
     auto skip = at::isfinite(norm).logical_not().to(at::kFloat);
     if (options_.confirms_sums) skip = at::maximum(skip, record.confirm(comm_, confirmed_steps_++));
-    optimizer_->step(learning_rate, scaler_ ? clip.mul(unscale) : clip, skip);
+    const optim::StepSettings step{learning_rate, scaler_ ? clip.mul(unscale) : clip, skip};
+    optimizer_->begin_step(step);
+    shards_.update([this, step](int bucket) { optimizer_->update(bucket, step); });
   }
-  shards_.gather_updated();
 }
 
 void Learner::evaluate(const data::Batch& batch, StepRecord& record) {

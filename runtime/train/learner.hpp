@@ -126,7 +126,11 @@ class Learner {
   void evaluate(const data::Batch& batch, StepRecord& record);
 
   parallel::Shards& shards() { return shards_; }
-  optim::Optimizer& optimizer() { return *optimizer_; }
+  // Valid until the next step: later, its state may be under update.
+  optim::Optimizer& optimizer() {
+    shards_.wait_for_updates();
+    return *optimizer_;
+  }
   model::Transformer& transformer() { return transformer_; }
   comm::Comm& comm() { return comm_; }
   const LearnerOptions& options() const { return options_; }
@@ -147,9 +151,9 @@ class Learner {
   LearnerOptions options_;
   comm::Comm& comm_;
   comm::Rewindable shard_comm_;
-  parallel::Shards shards_;
-  model::Transformer transformer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  parallel::Shards shards_;  // after the optimizer, which its last updates use
+  model::Transformer transformer_;
   std::function<void()> before_update_;
   std::optional<LossScaler> scaler_;
   std::optional<Lack> lack_;          // since the last divide_micro_batches()

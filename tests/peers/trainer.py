@@ -189,16 +189,17 @@ class TrainerTest(JobTest):
         path.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in keys.items()))
         return path
 
-    def start_training(self, nproc=1, out=None, recipe=None, options=(), **keys):
+    def start_training(self, nproc=1, out=None, recipe=None, options=(), variables=None, **keys):
         """Starts a job and returns it; job.folder is its output folder. `out` is the folder's name,
-        `options` are mgpu-run's."""
+        `options` are mgpu-run's, `variables` those of the environment."""
         self.runs += 1
         folder = self.dir / (out or f"run-{self.runs}")
         recipe = recipe or self.recipe()
         settings = [f"--set={key}={json.dumps(value)}" for key, value in keys.items()]
         job = self.start("--nproc", nproc, *options, recipe, f"--set=output_dir={folder}", *settings,
                          program=str(BIN / "mgpu-run"),
-                         env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
+                         env={"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
+                              **(variables or {})})
         job.folder = folder
         return job
 

@@ -8,7 +8,7 @@
 //   FAKE_NCCL_FAILS  set: no communicator can be made
 //   FAKE_CUDA_LOG   for every call that works on the calling thread's current GPU, and so creates a
 //                   context there if there is none, a line is added to the file
-//                   $FAKE_CUDA_LOG.$RANK: thread, GPU, call
+//                   $FAKE_CUDA_LOG.$RANK: thread, GPU, call, and where it matters stream and event
 #include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
@@ -51,12 +51,12 @@ int open_log() {
   return ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 }
 
-cudaError_t used(const char* call) {
+cudaError_t used(const char* call, const void* stream = nullptr, const void* event = nullptr) {
   has_context[static_cast<std::size_t>(current)] = true;
   static const int log = open_log();
   char line[128];
-  const int length =
-      std::snprintf(line, sizeof line, "%d %d %s\n", static_cast<int>(::gettid()), current, call);
+  const int length = std::snprintf(line, sizeof line, "%d %d %s %p %p\n",
+                                   static_cast<int>(::gettid()), current, call, stream, event);
   if (log >= 0 && ::write(log, line, static_cast<std::size_t>(length)) < 0) std::abort();
   return cudaSuccess;
 }
@@ -307,8 +307,8 @@ cudaError_t cudaStreamQuery(cudaStream_t) {
 cudaError_t cudaStreamSynchronize(cudaStream_t) {
   return USED;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-  return USED;
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return used(__func__, stream, event);
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
   make(event);
@@ -318,11 +318,11 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   make(event);
   return USED;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
-  return USED;
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return used(__func__, stream, event);
 }
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t, cudaStream_t, unsigned) {
-  return USED;
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+  return used(__func__, stream, event);
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   std::memset(attributes, 0, sizeof *attributes);
@@ -339,14 +339,14 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, 
   *blocks = 1;
   return USED;
 }
-cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, std::size_t, cudaStream_t) {
-  return USED;
+cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, std::size_t, cudaStream_t stream) {
+  return used(__func__, stream);
 }
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void**) {
-  return USED;
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void**) {
+  return used(__func__, config->stream);
 }
-cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, std::size_t, cudaStream_t) {
-  return USED;
+cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, std::size_t, cudaStream_t stream) {
+  return used(__func__, stream);
 }
 cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void*) {
   set(kernel, cudaKernel_t{});

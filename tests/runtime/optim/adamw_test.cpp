@@ -71,10 +71,16 @@ Tensor scalar(double x) {
   return at::full({}, x);
 }
 
+void take_step(AdamW& optimizer, double rate, const Tensor& clip, const Tensor& skip) {
+  const StepSettings step{rate, clip, skip};
+  optimizer.begin_step(step);
+  optimizer.update(0, step);
+}
+
 void take_steps(AdamW& optimizer, Owned& owned, int steps, double clip = 1) {
   for (int step = 0; step < steps; ++step) {
     owned.draw_gradients(step);
-    optimizer.step(kRate, scalar(clip), scalar(0));
+    take_step(optimizer, kRate, scalar(clip), scalar(0));
   }
 }
 
@@ -133,7 +139,7 @@ TEST_CASE("8-bit steps match a plain loop over blocks", "[adamw]") {
   for (int step = 0; step < 4; ++step) {
     owned.draw_gradients(step);
     plain.step(owned.grads, clip, 0.1);
-    optimizer.step(kRate, scalar(clip), scalar(0));
+    take_step(optimizer, kRate, scalar(clip), scalar(0));
   }
   // An element halfway between two levels may round either way. Few do, and they stay close.
   const auto& state = optimizer.states().front();
@@ -172,7 +178,7 @@ TEST_CASE("a skipped step changes no bit", "[adamw]") {
   const auto before = bits();
   REQUIRE(before.size() == (moments == Moments::eight_bit ? 9 : 7));
   owned.grads.fill_(GENERATE(INFINITY, NAN, 1.0));
-  optimizer.step(kRate, scalar(GENERATE(1.0, NAN)), scalar(1));
+  take_step(optimizer, kRate, scalar(GENERATE(1.0, NAN)), scalar(1));
   const auto after = bits();
   for (std::size_t i = 0; i < before.size(); ++i) CHECK(at::equal(before[i], after[i]));
   CHECK(optimizer.steps_taken() == 2);
@@ -192,8 +198,8 @@ TEST_CASE("moments in bf16 follow those in fp32", "[adamw]") {
   const auto take = [&](int steps, double grad) {
     for (auto* owned : {&ours, &theirs}) owned->grads.fill_(grad);
     for (int step = 0; step < steps; ++step) {
-      rounded.step(kRate, scalar(1), scalar(0));
-      exact.step(kRate, scalar(1), scalar(0));
+      take_step(rounded, kRate, scalar(1), scalar(0));
+      take_step(exact, kRate, scalar(1), scalar(0));
     }
   };
   take(1000, 1);
@@ -216,8 +222,8 @@ TEST_CASE("moments in bf16 are the same however a tensor is cut", "[adamw]") {
     whole.draw_gradients(step);
     parts.fragments[0].grad.copy_(whole.grads.narrow(0, 0, 3000));
     parts.fragments[1].grad.copy_(whole.grads.narrow(0, 3000, 2000));
-    one.step(kRate, scalar(1), scalar(0));
-    two.step(kRate, scalar(1), scalar(0));
+    take_step(one, kRate, scalar(1), scalar(0));
+    take_step(two, kRate, scalar(1), scalar(0));
   }
   for (const auto* name : {"master", "first", "second"}) {
     const auto& values = one.states()[0].at(name).values;
@@ -277,7 +283,7 @@ TEST_CASE("fragments updated together get the same values as each alone", "[adam
   for (auto& single : singles) optimizers.emplace_back(single, alone.size, kEightBit);
   for (int step = 0; step < 3; ++step) {
     alone.draw_gradients(step);
-    for (auto& each : optimizers) each.step(kRate, scalar(1), scalar(0));
+    for (auto& each : optimizers) take_step(each, kRate, scalar(1), scalar(0));
   }
   CHECK(at::equal(together.values, alone.values));
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -294,10 +300,10 @@ TEST_CASE("an element whose gradients vanish beside larger ones does not jump", 
   AdamW optimizer(owned.fragments, owned.size, kEightBit);
   owned.grads.fill_(1);
   owned.grads[7] = 3e-5;
-  optimizer.step(kRate, scalar(1), scalar(0));
+  take_step(optimizer, kRate, scalar(1), scalar(0));
   const auto before = owned.values[7].item<double>();
   owned.grads[7] = 0;
-  optimizer.step(kRate, scalar(1), scalar(0));
+  take_step(optimizer, kRate, scalar(1), scalar(0));
   CHECK(std::abs(owned.values[7].item<double>() - before) < 3 * kRate);
 }
 
@@ -309,7 +315,7 @@ TEST_CASE("bf16 weights follow fp32 master weights with 8-bit moments too", "[ad
   const auto before = optimizer.states().front().at("master").values.clone();
   for (int step = 0; step < 10; ++step) {
     owned.draw_gradients(step);
-    optimizer.step(1e-5, scalar(1), scalar(0));
+    take_step(optimizer, 1e-5, scalar(1), scalar(0));
   }
   const auto& master = optimizer.states().front().at("master").values;
   CHECK(at::equal(owned.values, master.to(at::kBFloat16)));
@@ -355,7 +361,7 @@ TEST_CASE("a fragment with a factor of the learning rate takes larger steps", "[
     owned.fragments[1].fragment.rate = factor;
     AdamW optimizer(owned.fragments, owned.size, {.weight_decay = 0.1, .moments = moments});
     owned.draw_gradients(0);
-    optimizer.step(rate, scalar(1), scalar(0));
+    take_step(optimizer, rate, scalar(1), scalar(0));
     return owned.values;
   };
   const auto both = after(4, kRate), plain = after(1, kRate), fast = after(1, 4 * kRate);

@@ -200,7 +200,8 @@ TEST_CASE("any optimizer's state is restored by its names", "[training_state]") 
                          {{"master", Moment{owned.front().value, {}, {}, 0}},
                           {"momentum", Moment{at::zeros({size}, at::kBFloat16), {}, {}, 0}}}});
     }
-    void step(double, const Tensor&, const Tensor&) override {}
+    void begin_step(const optim::StepSettings&) override {}
+    void update(int, const optim::StepSettings&) override {}
     Tensor squared_gradient_norm() const override { return at::zeros({}); }
     std::int64_t steps_taken() const override { return 0; }
     void set_steps_taken(std::int64_t) override {}
