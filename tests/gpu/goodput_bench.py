@@ -31,6 +31,7 @@ class Kills:
     def __init__(self, job, args, began):
         self.job, self.every, self.ranks, self.began = job, args.every, args.ranks, began
         self.done = []      # time, rank, last step, name of the checkpoint that was being saved
+        self.pids = []      # of all ranks, at each kill and at the end
         self.known = set()  # folders of saves that were begun before
 
     def saves(self):
@@ -48,22 +49,22 @@ class Kills:
         rank = (self.ranks - 1 - (len(self.done) + 1) // 2) % self.ranks
         step = self.job.steps()[-1][0]
         new = self.saves() - self.known
-        os.kill(self.job.pids()[rank], signal.SIGKILL)
+        self.pids.append(self.job.pids())
+        os.kill(self.pids[-1][rank], signal.SIGKILL)
         self.done.append((time.time(), rank, step, next(iter(new), "")))
         self.known |= self.saves()
 
     def report(self):
-        steps, starts = self.job.steps(), [
-            record["time"] for record in self.job.records() if record["event"] == "start"]
+        steps, pids = self.job.steps(), [*self.pids, self.job.pids()]
         for number, (at, rank, step, save) in enumerate(self.done):
             end = self.done[number + 1][0] if number + 1 < len(self.done) else float("inf")
-            restarted = any(at < start < end for start in starts)
+            changed = sum(old != new for old, new in zip(pids[number], pids[number + 1]))
             after = [(each, done) for each, done in steps if at < done < end]
             new = next((done - at for each, done in after if each > step + 1), float("nan"))
             save = save.removeprefix(".").partition(".tmp-")[0]
             print(f"  kill {number + 1}, after {at - self.began:.1f} s and step {step}, rank {rank}, "
                   + (f"while {save} was being saved: " if save else "no save under way: ")
-                  + ("ALL RANKS RESTARTED" if restarted else "replaced")
+                  + ("ALL RANKS RESTARTED" if changed > 1 else "replaced")
                   + f", {max(0, step + 1 - min(after)[0]) if after else '?'} steps repeated, "
                   f"new steps after {new:.2f} s", flush=True)
 

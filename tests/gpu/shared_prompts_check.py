@@ -31,12 +31,13 @@ TINY = SHAPES["tiny"] | {"eos_token_id": list(range(8))}
 GROUP = 8
 FIGURES = ("loss", "grad_norm", "kl", "entropy")
 REWARD = "def score(completion_ids, **columns):\n    return [float(sum(ids) % 7) for ids in completion_ids]\n"
+ADAPTERS = {"use_peft": True, "lora_r": 16, "lora_dropout": 0, "loss_type": "grpo",
+            "importance_sampling_level": "sequence"}
 CASES = {
     "all weights, dapo, fp32": {"dtype": "fp32"},
     "all weights, dapo, bf16": {"dtype": "bf16"},
-    "adapters, grpo of sequences, bf16": {"dtype": "bf16", "use_peft": True, "lora_r": 16, "lora_dropout": 0,
-                                          "loss_type": "grpo", "importance_sampling_level": "sequence",
-                                          "learning_rate": 1e-3},
+    "adapters, gspo, fp32": {"dtype": "fp32", **ADAPTERS},
+    "adapters, gspo, bf16": {"dtype": "bf16", **ADAPTERS},
 }
 
 
