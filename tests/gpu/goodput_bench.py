@@ -31,7 +31,7 @@ class Kills:
     def __init__(self, job, args, began):
         self.job, self.every, self.ranks, self.began = job, args.every, args.ranks, began
         self.done = []      # time, rank, last step, name of the checkpoint that was being saved
-        self.pids = []      # of all ranks, at each kill and at the end
+        self.pids = []      # of all ranks, at each kill
         self.known = set()  # folders of saves that were begun before
 
     def saves(self):
@@ -64,7 +64,7 @@ class Kills:
             save = save.removeprefix(".").partition(".tmp-")[0]
             print(f"  kill {number + 1}, after {at - self.began:.1f} s and step {step}, rank {rank}, "
                   + (f"while {save} was being saved: " if save else "no save under way: ")
-                  + ("ALL RANKS RESTARTED" if changed > 1 else "replaced")
+                  + ("no new process yet", "replaced", "ALL RANKS RESTARTED")[min(changed, 2)]
                   + f", {max(0, step + 1 - min(after)[0]) if after else '?'} steps repeated, "
                   f"new steps after {new:.2f} s", flush=True)
 
