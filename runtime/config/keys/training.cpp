@@ -326,8 +326,8 @@ std::vector<KeySpec> memory_keys() {
        .field = choice(&C::gemm_choice, {{"heuristic", GemmSelection::heuristic},
                                          {"timed", GemmSelection::timed}}),
        .help = "who chooses the algorithm of a large matrix product on a GPU: cuBLAS by its "
-               "heuristic, or a measurement after the first steps, which later attempts reuse; not "
-               "measured yet, not with GRPO"},
+               "heuristic, or a measurement after the first steps, which later attempts reuse "
+               "(no gain on an H200); not with GRPO"},
       {.name = "gradient_aggregation",
        .aliases = {"aggregation_method", "aggregation"},
        .field = aggregation_choice(),
