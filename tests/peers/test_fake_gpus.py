@@ -56,8 +56,7 @@ class FakeGpus(trainer.TrainerTest):
             with self.subTest(stage=stage):
                 self.assert_own_gpu(self.calls(2, ["MGPU_UPDATES=beside"], zero_stage=stage,
                                                eval_strategy="steps", eval_steps=1,
-                                               val_set_size=8, save_strategy="steps",
-                                               save_steps=1))
+                                               val_set_size=8))
 
     def test_updates_beside_the_forward_pass_come_after_the_step_and_before_the_next_update(self):
         """Follows the events: `seen` is how many kernels of each stream come before a point."""
