@@ -256,7 +256,8 @@ std::string summary_of(const rollout::Engine::Counts& mine, comm::Comm& comm) {
   }
   return fmt::format(
       "read {} prompt{} of {} tokens in {:.2f} s; generated {} tokens in {:.2f} s: {:.0f}/s",
-      sum.prompts, sum.prompts == 1 ? "" : "s", sum.prompt_tokens, sum.prefill_seconds, sum.tokens, sum.decode_seconds,
+      sum.prompts, sum.prompts == 1 ? "" : "s", sum.prompt_tokens, sum.prefill_seconds, sum.tokens,
+      sum.decode_seconds,
       sum.decode_seconds > 0 ? static_cast<double>(sum.tokens) / sum.decode_seconds : 0);
 }
 

@@ -111,8 +111,8 @@ class Shard {
 
 // Writes a file completely or not at all: to a temporary name, fsynced, then renamed.
 void write_atomically(const std::filesystem::path& path, std::string_view bytes);
-// The same for a file of dataset_prepared_path, whose folders are created. Throws std::runtime_error
-// that names the key.
+// The same for a file of dataset_prepared_path, whose folders are created. Throws
+// std::runtime_error that names the key.
 void write_prepared(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace mgpu::data

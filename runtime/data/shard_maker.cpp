@@ -59,8 +59,8 @@ Shard load_or_tokenize(const Work& work, const PrepareOptions& options) {
   if (auto shard = usable_shard(work)) return std::move(*shard);
   const SourceFile& file = work.plan->file;
   write_prepared(work.plan->path_of(work.piece),
-               tokenize(*work.plan, work.piece, file.first_line(work.piece), file.piece(work.piece),
-                        options.skip_bad_rows));
+                 tokenize(*work.plan, work.piece, file.first_line(work.piece),
+                          file.piece(work.piece), options.skip_bad_rows));
   return shard_at(work);
 }
 
@@ -128,7 +128,7 @@ std::vector<std::uint64_t> tokenize_blocks(const SourcePlan& plan, std::size_t n
       [&](std::size_t block) { return is_own(block) && !usable_shard({&plan, block}); },
       [&](const Block& block) {
         write_prepared(plan.path_of(block.index),
-                     tokenize(plan, block.index, block.first, block.text, options.skip_bad_rows));
+                       tokenize(plan, block.index, block.first, block.text, options.skip_bad_rows));
       });
   write_prepared(plan.folder / kIndexName, index_text(plan, firsts));
   return firsts;
