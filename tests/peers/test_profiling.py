@@ -52,7 +52,7 @@ class Sft(Recorded, trainer.TrainerTest):
     def test_collectives_are_named_in_the_part_of_the_step_that_starts_them(self):
         for stage, expected in ((0, {in_backward("all-reduce of gradients")}),
                                 (2, {in_backward("reduce-scatter of gradients"),
-                                     "step > all-gather of updated weights"}),
+                                     "step > optimizer > all-gather of updated weights"}),
                                 (3, {in_backward("reduce-scatter of gradients"),
                                      in_backward("all-gather of weights"),
                                      "step > forward > all-gather of weights"})):
