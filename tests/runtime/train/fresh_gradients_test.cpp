@@ -9,6 +9,7 @@
 #include "runtime/model/layout.hpp"
 #include "runtime/optim/adamw.hpp"
 #include "runtime/train/learner.hpp"
+#include "tests/runtime/train/small_training.hpp"
 #include "tests/support/catch.hpp"
 
 // The first micro-batch of a step overwrites the gradients of the step before, without setting them
@@ -16,30 +17,8 @@
 namespace {
 
 using namespace mgpu;
-
-model::ModelConfig small_config(bool tied) {
-  model::ModelConfig config;
-  config.vocab_size = 20;
-  config.hidden_size = 16;
-  config.intermediate_size = 24;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 4;
-  config.max_position = 64;
-  config.qkv_bias = true;
-  config.tied = tied;
-  return config;
-}
-
-data::Batch sentence(int first_token) {
-  data::BatchBuilder builder;
-  std::vector<std::int32_t> tokens, targets;
-  for (int i = 0; i < 7; ++i) tokens.push_back((first_token + 3 * i) % 20);
-  builder.add({tokens});
-  for (std::size_t i = 0; i + 1 < tokens.size(); ++i) builder.set_target(i, tokens[i + 1]);
-  return builder.take();
-}
+using tests::sentence_from;
+using tests::small_config;
 
 struct Steps {
   std::unique_ptr<comm::Comm> comm;
@@ -81,16 +60,16 @@ TEST_CASE("the gradients of a step do not depend on what their memory held befor
   const int stage = GENERATE(0, 1, 2, 3);
   CAPTURE(tied, stage);
   Steps steps(tied, stage);
-  const std::vector<data::Batch> both{sentence(1), sentence(2)};
+  const std::vector<data::Batch> both{sentence_from(1), sentence_from(2)};
   const double first = steps.norm_of(both);
   CHECK(first > 0);
   steps.poison();
   CHECK(steps.norm_of(both) == first);
 
   SECTION("a first micro-batch without target tokens leaves nothing of it") {
-    const double alone = steps.norm_of({sentence(1)});
+    const double alone = steps.norm_of({sentence_from(1)});
     steps.poison();
-    CHECK(steps.norm_of({data::batch_without_work(), sentence(1)}) == alone);
+    CHECK(steps.norm_of({data::batch_without_work(), sentence_from(1)}) == alone);
   }
   SECTION("nor does a first micro-batch that is skipped") {
     steps.poison();

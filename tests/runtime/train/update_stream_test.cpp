@@ -22,6 +22,7 @@
 #include "runtime/train/handover.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/training_state.hpp"
+#include "tests/runtime/train/small_training.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/listed_comm.hpp"
 
@@ -32,31 +33,9 @@ namespace {
 using namespace mgpu;
 using at::Tensor;
 using parallel::UpdateOrder;
+using tests::sentence_from;
+using tests::small_config;
 using Values = std::map<std::string, Tensor>;
-
-model::ModelConfig config_of(bool tied) {
-  model::ModelConfig config;
-  config.vocab_size = 20;
-  config.hidden_size = 16;
-  config.intermediate_size = 24;
-  config.layers = 3;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 4;
-  config.max_position = 64;
-  config.qkv_bias = true;
-  config.tied = tied;
-  return config;
-}
-
-data::Batch sentence_from(int first_token) {
-  data::BatchBuilder builder;
-  std::vector<std::int32_t> tokens;
-  for (int i = 0; i < 7; ++i) tokens.push_back((first_token + 3 * i) % 20);
-  builder.add({tokens});
-  for (std::size_t i = 0; i + 1 < tokens.size(); ++i) builder.set_target(i, tokens[i + 1]);
-  return builder.take();
-}
 
 parallel::ShardOptions shard_options(int zero_stage, UpdateOrder order) {
   parallel::ShardOptions options;
@@ -78,7 +57,7 @@ struct Training {
     options.shards.dtype = options.model.dtype = at::kBFloat16;
     options.optimizer = optim::make_adamw({.weight_decay = .1});
     options.max_grad_norm = .05;
-    const auto config = config_of(tied);
+    const auto config = small_config(tied, 3);
     at::manual_seed(5);
     learner = std::make_unique<train::Learner>(config, model::lay_out(config), options, *comm);
     for (auto& owned : learner->shards().owned()) owned.value.normal_(0, .3);
@@ -245,7 +224,8 @@ TEST_CASE("master weights that are visited are those after the update", "[update
   const auto visited = [](UpdateOrder order) {
     parallel::ShardOptions options = shard_options(1, order);
     const auto comm = comm::join(rendezvous::Contract{}, {});
-    parallel::Shards shards(config_of(true), model::lay_out(config_of(true)), options, *comm);
+    parallel::Shards shards(small_config(true, 3), model::lay_out(small_config(true, 3)), options,
+                            *comm);
     std::vector<Tensor> masters;
     for (const auto& own : shards.owned()) masters.push_back(at::zeros({own.fragment.size}));
     shards.update([&](int) {
@@ -263,7 +243,7 @@ TEST_CASE("master weights that are visited are those after the update", "[update
 TEST_CASE("the forward pass of a unit waits for no later update", "[updates]") {
   const int stage = GENERATE(0, 1, 2, 3);
   const auto comm = comm::join(rendezvous::Contract{}, {});
-  const auto config = config_of(false);
+  const auto config = small_config(false, 3);
   parallel::Shards shards(config, model::lay_out(config), shard_options(stage, UpdateOrder::late),
                           *comm);
   std::vector<int> updated;
@@ -285,7 +265,7 @@ TEST_CASE("updated parts are gathered after their update", "[updates]") {
   const int stage = GENERATE(1, 2);
   const auto order = GENERATE(UpdateOrder::at_once, UpdateOrder::beside, UpdateOrder::late);
   tests::ListedComm comm(1);
-  const auto config = config_of(true);
+  const auto config = small_config(true, 3);
   parallel::Shards shards(config, model::lay_out(config), shard_options(stage, order), comm);
   shards.update([&](int) { comm.names.emplace_back("update"); });
   for (int unit = 0; unit <= 4; ++unit) shards.weights(unit);
