@@ -48,7 +48,10 @@ const char* state_of(EndReason reason) {
 }  // namespace
 
 Session::Session(TrainConfig config, rendezvous::Contract contract)
-    : config_(std::move(config)), contract_(std::move(contract)), step_reports_(contract_) {}
+    : config_(std::move(config)),
+      contract_(std::move(contract)),
+      own_store_(serve_missing_store(contract_)),
+      step_reports_(contract_) {}
 
 Session::~Session() = default;
 

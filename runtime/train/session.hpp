@@ -21,6 +21,7 @@
 #include "runtime/train/launcher_link.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/model_source.hpp"
+#include "runtime/train/own_store.hpp"
 #include "runtime/train/peer_replacement.hpp"
 #include "runtime/train/rank_device.hpp"
 #include "runtime/train/rank_places.hpp"
@@ -139,6 +140,7 @@ class Session {
 
   TrainConfig config_;
   rendezvous::Contract contract_;
+  std::unique_ptr<rendezvous::store::BackgroundServer> own_store_;  // or null
   std::function<Requests()> requests_;
   std::optional<ModelSource> source_;
   std::optional<AdapterSource> adapter_;  // the adapter to continue from
@@ -212,6 +214,7 @@ class Session {
   void begin_trace();
   void resume(const std::string& checkpoint, std::int64_t global_batch,
               const Fingerprint& fingerprint);
+  void find_best_model(std::int64_t step);
 };
 
 }  // namespace mgpu::train

@@ -4,6 +4,7 @@ import math
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import unittest
 
@@ -36,6 +37,31 @@ class LaunchedRecipes(trainer.TrainerTest):
         self.assertEqual(len(run.records("resume")), 1)
         self.assertEqual(run.column("step"), list(range(1, steps + 1)))
         self.assert_same_weights(run.weights(), whole.weights())
+
+    def test_ranks_train_without_a_store_of_the_launcher(self):
+        # They waited for it for a day.
+        whole = self.train(2, max_steps=4, save_steps=2)
+        own = self.end(self.start_training(2, options=["--rank0-store"], max_steps=4, save_steps=2))
+        self.assertEqual(own.status, 0, own.err)
+        self.assert_same_weights(own.weights(), whole.weights())
+
+        by_hand = self.dir / "by-hand"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        recipe = self.recipe(max_steps=4, save_steps=2, output_dir=str(by_hand))
+        ranks = [subprocess.Popen([BIN / "mgpu-train", recipe], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True,
+                                  env=environment(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1",
+                                                  MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                                                  WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
+                                                  RANK=str(rank), LOCAL_RANK=str(rank)))
+                 for rank in (1, 0)]
+        for process in ranks:
+            self.addCleanup(process.kill)
+        said = [process.communicate(timeout=LIMIT)[0] for process in ranks]
+        self.assertEqual([process.returncode for process in ranks], [0, 0], said)
+        self.assert_same_weights(trainer.Run(0, "", "", by_hand).weights(), whole.weights())
 
     def test_every_report_has_speed_memory_and_the_share_of_communication(self):
         run = self.train(2, max_steps=4, report_to=["tensorboard", "wandb"])
