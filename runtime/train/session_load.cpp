@@ -42,11 +42,23 @@ void Session::resume(const std::string& checkpoint, std::int64_t global_batch,
   if (progress_.loss_scale) learner_->restore_loss_scale(*progress_.loss_scale);
   last_saved_ = progress_.step;
   last_checkpoint_ = checkpoint;
-  if (progress_.best_step) {
-    const auto best =
-        fs::path(config_.output_dir) / fmt::format("checkpoint-{}", *progress_.best_step);
-    if (fs::exists(best)) best_checkpoint_ = best.string();
+  if (progress_.best_step && config_.load_best_model_at_end) find_best_model(*progress_.best_step);
+}
+
+// The best model so far is in a checkpoint of this run, or beside the one that it resumes from.
+void Session::find_best_model(std::int64_t step) {
+  fs::path resumed(last_checkpoint_);
+  if (!resumed.has_filename()) resumed = resumed.parent_path();  // a name that ends with a slash
+  const auto name = fmt::format("checkpoint-{}", step);
+  for (const auto& folder : {fs::path(config_.output_dir), resumed.parent_path()}) {
+    if (!fs::exists(folder / name)) continue;
+    best_checkpoint_ = (folder / name).string();
+    return;
   }
+  notes_.push_back(
+      fmt::format("the best model so far, {}, is neither in {} nor beside {}; unless a better one "
+                  "follows, load_best_model_at_end takes the last model",
+                  name, config_.output_dir, last_checkpoint_));
 }
 
 // The trained weights and the progress come from the other ranks, so there is no checkpoint to find

@@ -142,6 +142,19 @@ class BestModel(EvaluationTest):
         self.assertEqual(self.losses(again), self.losses(whole))
         self.assert_same_weights(again.weights(), whole.weights())
 
+    def test_the_best_model_is_found_beside_the_checkpoint_that_is_resumed(self):
+        keys = dict(load_best_model_at_end=True)
+        whole = self.evaluate(**keys)
+        best = self.best_of(whole)
+        last = whole.folder / "checkpoint-18"
+        again = self.evaluate(**keys, resume_from_checkpoint=f"{last}/", out="elsewhere")
+        self.assertEqual(again.column("step")[0], 19)
+        self.assert_same_weights(again.weights(), whole.weights())
+        shutil.rmtree(whole.folder / f"checkpoint-{best}")
+        lost = self.evaluate(**keys, resume_from_checkpoint=str(last), out="without")
+        self.assertIn(f"the best model so far, checkpoint-{best}, is neither in ", lost.notes)
+        self.assert_same_weights(lost.weights(), load_tensors(lost.folder / "checkpoint-20"))
+
     def test_gains_below_the_threshold_are_ignored(self):
         run = self.evaluate(early_stopping_patience=2, early_stopping_threshold=100.0, max_steps=40)
         self.assertEqual(run.column("step")[-1], 6)  # the first evaluation always counts as a gain
