@@ -50,7 +50,7 @@ def median_step(args, folder, number, watched):
     own.mkdir()
     (own / "model").symlink_to(folder / "model")
     job = NativeJob(args, own)
-    env = {**os.environ, **job.env}
+    env = {"OMP_NUM_THREADS": "1", **os.environ, **job.env}  # mgpu-run would set it
     if watched:
         status = subprocess.run(job.command, env=env, stdout=sys.stderr).returncode
     else:
