@@ -8,6 +8,7 @@
 
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/optimizer_choice.hpp"
+#include "runtime/config/planning/oom_remedies.hpp"
 #include "runtime/model/linear_layers.hpp"
 #include "runtime/parallel/bucket_size.hpp"
 
@@ -257,6 +258,22 @@ Shape parameters_of(const model::ModelConfig& m, const TrainConfig& config) {
   return s;
 }
 
+// Of a micro-batch with the longest rows. With GRPO the completions of a prompt are kept together,
+// and their prompt is computed once. Truncated completions that are left out can divide groups.
+std::int64_t tokens_at_once(const TrainConfig& config) {
+  const auto rows = config.per_device_train_batch_size;
+  const GrpoValues values(config);
+  if (config.task != Task::grpo || !may_divide_micro_batches(config) ||
+      values.flag("mask_truncated_completions"))
+    return rows * config.max_length;
+  const auto completion =
+      std::min(values.whole("max_completion_length").value_or(512), config.max_length);
+  const auto group = std::max<std::int64_t>(values.whole("num_generations").value_or(8), 1);
+  const bool even = rows % group == 0 || group % rows == 0;  // else a group more has a part in it
+  const auto prompts = std::min(rows, (rows + group - 1) / group + (even ? 0 : 1));
+  return prompts * (config.max_length - completion) + rows * completion;
+}
+
 Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int64_t ranks) {
   Shape s = parameters_of(m, config);
   const auto head_dim = static_cast<double>(m.head_dim);
@@ -265,8 +282,7 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
   s.Q = s.A + 2 * static_cast<double>(m.kv_heads) * head_dim;
   s.I = static_cast<double>(m.intermediate_size);
   s.V = static_cast<double>(m.vocab_size);
-  s.T = static_cast<double>(config.per_device_train_batch_size) *
-        static_cast<double>(config.max_length);
+  s.T = static_cast<double>(tokens_at_once(config));
   s.R = static_cast<double>(ranks);
   const bool fp32 = config.dtype == Dtype::fp32;
   s.w = fp32 ? 4 : 2;

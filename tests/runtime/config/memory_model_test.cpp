@@ -82,6 +82,16 @@ TrainConfig qlora(TrainConfig c) {
   return c;
 }
 
+// Completions of up to 256 tokens of prompts of 256.
+TrainConfig grpo(std::int64_t completions, const char* group = "8") {
+  auto c = lora(run(completions), 0);
+  c.task = Task::grpo;
+  c.max_length = 512;
+  c.grpo["num_generations"] = group;
+  c.grpo["max_completion_length"] = "256";
+  return c;
+}
+
 double planned(const ModelConfig& model, const TrainConfig& c, std::int64_t ranks) {
   return gib(estimate_memory(model, c, ranks).allocated());
 }
@@ -126,6 +136,7 @@ TEST_CASE("the plan is within half a percent of the peaks that H200 GPUs had", "
       {"7B, QLoRA, recomputed", kQwen7, recomputed(qlora(run(4))), 1, 9.77},
       {"7B, QLoRA, ZeRO 3, 4 GPUs", kQwen7, qlora(run(4, 3)), 4, 29.97},
       {"8B with norms of q and k, LoRA", kQwen3_8, lora(run(4), 0), 1, 48.5},
+      {"1.5B, GRPO, LoRA, 2 GPUs", kQwen15, grpo(32), 2, 17.76},  // h200-saves-grpo.md
   };
   for (const auto& row : rows) {
     const double plan = planned(row.model, row.config, row.gpus);
@@ -133,6 +144,26 @@ TEST_CASE("the plan is within half a percent of the peaks that H200 GPUs had", "
     CHECK(plan > row.peak * .995);
     CHECK(plan < row.peak * 1.005);
   }
+}
+
+TEST_CASE("the prompt of a group is counted once in a GRPO micro-batch", "[memory]") {
+  // The same number of tokens in rows of SFT.
+  const auto rows = [](std::int64_t tokens) {
+    auto c = lora(run(tokens / 256), 0);
+    c.max_length = 256;
+    return c;
+  };
+  const auto activations = [](const TrainConfig& c) {
+    return part(kQwen15, c, 1, MemoryPart::activations);
+  };
+  CHECK(activations(grpo(16)) == activations(rows((2 + 16) * 256)));
+  CHECK(activations(grpo(4)) == activations(rows((1 + 4) * 256)));
+  // A micro-batch of 12 can have the ends of two groups and a whole one.
+  CHECK(activations(grpo(12)) == activations(rows((3 + 12) * 256)));
+  CHECK(activations(grpo(6, "4")) == activations(rows((3 + 6) * 256)));
+  auto divided = grpo(16);
+  divided.grpo["mask_truncated_completions"] = "true";
+  CHECK(activations(divided) == activations(rows(2 * 16 * 256)));
 }
 
 TEST_CASE("ZeRO 2 and 3 hold whole gradients of the head while it computes logits", "[memory]") {
