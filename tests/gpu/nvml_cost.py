@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what NVML costs the launcher: CPU time and memory of mgpu-run while quiet ranks run.
+"""Measures what NVML costs the launcher: CPU time and memory of mgpu-run and its guard while quiet ranks run.
 
 usage: nvml_cost.py [MGPU_RUN] [--ranks N] [--seconds S]
 
@@ -26,16 +26,31 @@ def arguments():
     return parser.parse_args()
 
 
-def cpu_seconds(pid):
+def processes_of(launcher):
+    """mgpu-run and its guard."""
+    children = [child for file in pathlib.Path(f"/proc/{launcher}/task").glob("*/children")
+                for child in file.read_text().split()]
+    guards = [child for child in children
+              if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "mg-guard"]
+    assert len(guards) == 1, guards
+    return [launcher, int(guards[0])]
+
+
+def cpu_seconds(pids):
     """Of all threads; one that has ended is not counted."""
-    tasks = pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")
+    tasks = [task for pid in pids for task in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat")]
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
-def memory_kib(pid):
-    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
-    sizes = {line.split(":")[0]: line.split()[1] for line in lines if len(line.split()) > 1}
-    return {name: int(sizes[name]) for name in ("VmRSS", "VmHWM", "RssAnon", "RssFile")}
+def memory_kib(pids):
+    """The sums of all processes."""
+    sums = dict.fromkeys(("VmRSS", "VmHWM", "RssAnon", "RssFile"), 0)
+    for pid in pids:
+        for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+            name, _, size = line.partition(":")
+            if name in sums:
+                sums[name] += int(size.split()[0])
+    return sums
 
 
 def uses_nvml(pid):
@@ -49,12 +64,13 @@ def measure(args, environment):
     try:
         began = time.monotonic()
         time.sleep(args.seconds / 3)
-        early, at = cpu_seconds(job.pid), time.monotonic()
+        own = processes_of(job.pid)
+        early, at = cpu_seconds(own), time.monotonic()
         time.sleep(max(0.0, began + args.seconds - time.monotonic()))
         if job.poll() is not None:
             sys.exit(f"the job ended with status {job.returncode}")
-        cpu, end = cpu_seconds(job.pid), time.monotonic()
-        return {"cpu": cpu, "share": (cpu - early) / (end - at), "nvml": uses_nvml(job.pid), **memory_kib(job.pid)}
+        cpu, end = cpu_seconds(own), time.monotonic()
+        return {"cpu": cpu, "share": (cpu - early) / (end - at), "nvml": uses_nvml(job.pid), **memory_kib(own)}
     finally:
         job.terminate()
         job.wait()
@@ -67,7 +83,7 @@ def main():
     if not rows["GPUs, with NVML"]["nvml"] or rows["without NVML"]["nvml"]:
         sys.exit("this machine has no NVML, or mgpu-run has not loaded it: nothing to compare")
     print(f"{args.ranks} ranks that sleep, {args.seconds:g} s\n")
-    print("| mgpu-run | CPU s in all | share of a core after the first third | resident | of which files | highest |")
+    print("| mgpu-run and its guard | CPU s in all | share of a core after the first third | resident | of which files | highest |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name, row in rows.items():
         print(f"| {name} | {row['cpu']:.3f} | {row['share']:.3%} | {row['VmRSS'] / 1024:.1f} MiB | "
