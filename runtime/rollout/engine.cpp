@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <stdexcept>
 #include <utility>
 
 #include "runtime/profiling/range.hpp"
 #include "runtime/rollout/beam_search.hpp"
 #include "runtime/rollout/engine_work.hpp"
+#include "runtime/rollout/stopwatch.hpp"
 
 namespace mgpu::rollout {
 namespace {
@@ -38,6 +38,7 @@ Engine::Counts& Engine::Counts::operator+=(const Counts& other) {
   prompt_tokens += other.prompt_tokens;
   rows += other.rows;
   computed_again += other.computed_again;
+  queued_behind += other.queued_behind;
   decode_seconds += other.decode_seconds;
   prefill_seconds += other.prefill_seconds;
   return *this;
@@ -58,7 +59,8 @@ std::vector<std::vector<Completion>> Engine::generate(const std::vector<Request>
             // Which tokens are allowed next is decided on the host.
             .burst = settings.allowed == nullptr ? options_.burst : 1,
             .lengths = LengthEstimate(settings.max_tokens),
-            .recordings = ops::Recording::Store(options_.model.device)};
+            .recordings = ops::Recording::Store(options_.model.device),
+            .unfinished_work = {options_.model.device}};
   work.completions.resize(requests.size());
   for (std::size_t p = 0; p < requests.size(); ++p) {
     work.completions[p].resize(requests[p].seeds.size());
@@ -71,14 +73,17 @@ std::vector<std::vector<Completion>> Engine::generate(const std::vector<Request>
       release_pages(work);
       return {};
     }
-    const auto start = std::chrono::steady_clock::now();
-    admit(work);
-    const auto middle = std::chrono::steady_clock::now();
-    counts_.prefill_seconds += std::chrono::duration<double>(middle - start).count();
-    if (work.running.empty()) break;
-    run_burst(work);
-    counts_.decode_seconds +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - middle).count();
+    // Not more often than once per burst without overlap: a pass over few prompts takes long.
+    if (work.running.empty() || work.queued.empty() || work.steps_since_start >= work.burst) {
+      const Stopwatch watch;
+      const auto decoding = counts_.decode_seconds;
+      if (admit(work)) work.steps_since_start = 0;
+      counts_.prefill_seconds += watch.seconds() - (counts_.decode_seconds - decoding);
+    }
+    if (work.running.empty() && work.queued.empty()) break;
+    const Stopwatch watch;
+    decode(work);
+    counts_.decode_seconds += watch.seconds();
   }
   return std::move(work.completions);
 }
@@ -99,14 +104,13 @@ void Engine::check_requests(const std::vector<Request>& requests,
   }
 }
 
-// Fills the free slots. A completion that ends with its first token frees its slot at once.
-void Engine::admit(Work& work) {
+// Fills the free slots, and returns whether a sequence starts or runs again. A completion that ends
+// with its first token frees its slot at once. What is queued may still write to pages that a
+// sequence has released; the passes below come after it on the same stream.
+bool Engine::admit(Work& work) {
   const auto max_count = static_cast<std::size_t>(options_.sequences);
-  while (!work.aside.empty() && work.running.size() < max_count) {
-    const auto aside = work.aside.size();
-    run_again(work);
-    if (work.aside.size() == aside) break;
-  }
+  bool any = false;
+  while (!work.aside.empty() && work.running.size() < max_count && run_again(work)) any = true;
   while (work.aside.empty() && !work.waiting.empty() && work.running.size() < max_count) {
     const auto first = work.running.size();
     // As many prompts as fit are prefilled together; the rest waits for the next iteration.
@@ -134,10 +138,12 @@ void Engine::admit(Work& work) {
       work.waiting.pop_front();
       start_sequence(work, prompt, index);
     }
-    if (work.running.size() == first) return;
+    if (work.running.size() == first) break;
     prefill_groups(work, to_read);
     sample_first_tokens(work, first);
+    any = true;
   }
+  return any;
 }
 
 // Prefills prompts whose pages are allocated.

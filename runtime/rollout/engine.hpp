@@ -31,7 +31,11 @@ struct EngineOptions {
   // as they grow.
   std::int64_t pages = 0;
   std::int64_t prompt_tokens = 8192;  // per prefill pass
-  std::int64_t burst = 1;             // decoding steps between synchronisations with the host
+  // Decoding steps that are queued on the device, at most: the host examines tokens after a burst.
+  std::int64_t burst = 1;
+  // Two bursts of half the size, of which the host examines one while the device computes the
+  // other. It does not change what is generated.
+  bool overlap = true;
 };
 
 // Generates completions with continuous batching: when one ends, the next takes its place. A prompt
@@ -53,11 +57,12 @@ class Engine {
                                                 const RequestFinished& finished = {});
 
   // Counters of the last call: decoding steps and completion tokens, prefilled prompts and their
-  // tokens; sequences in a decoding step, summed over the steps; tokens of prompts and completions
-  // that were computed once more because there were not enough pages.
+  // tokens; sequences in a decoding step, summed over the steps, also those that had ended without
+  // the host's knowledge; tokens of prompts and completions that were computed once more because
+  // there were not enough pages; bursts that were queued behind another one.
   struct Counts {
     std::int64_t steps = 0, tokens = 0, prompts = 0, prompt_tokens = 0;
-    std::int64_t rows = 0, computed_again = 0;
+    std::int64_t rows = 0, computed_again = 0, queued_behind = 0;
     double decode_seconds = 0,
            prefill_seconds = 0;  // prefill includes the first token of each completion
 
@@ -69,9 +74,12 @@ class Engine {
   struct Group;     // a prefilled prompt
   struct Sequence;  // a completion in progress
   struct Bucket;    // decoding steps with a fixed number of rows
-  struct Work;      // one call of generate
+  struct Masks;     // of a step's tokens
+  struct NewRow;
+  struct Burst;  // queued decoding steps
+  struct Work;   // one call of generate
 
-  void admit(Work& work);
+  bool admit(Work& work);
   void prefill_groups(Work& work, const std::vector<std::size_t>& prompts);
   void check_cache(const std::vector<Request>& requests, const GenerationSettings& settings) const;
   std::int64_t free_pages() const;
@@ -79,21 +87,23 @@ class Engine {
   std::int64_t spare_pages(const Work& work) const;
   std::int64_t expected_pages(const Work& work, std::size_t prompt) const;
   void forget_prompts(Work& work);
-  void provide_pages(Work& work);
+  bool provide_pages(Work& work, std::int64_t steps);
   void set_last_aside(Work& work);
-  void run_again(Work& work);
+  bool run_again(Work& work);
   void start_sequence(Work& work, std::size_t prompt, std::size_t index);
   void sample_first_tokens(Work& work, std::size_t first);
-  Bucket& bucket(Work& work);
-  void run_burst(Work& work);
+  Bucket& bucket(Work& work, std::size_t sequences);
+  bool may_overlap(const Work& work) const;
+  void decode(Work& work);
+  bool queue_burst(Work& work, std::int64_t most_steps);
+  void examine_burst(Work& work);
   bool append_token(Work& work, Sequence& sequence, std::int32_t token, float log_prob) const;
   void finish_sequence(Work& work, std::size_t slot);
   void release_pages(const Work& work);
   void check_requests(const std::vector<Request>& requests,
                       const GenerationSettings& settings) const;
-  void mark_seen(const Work& work, std::size_t first, const Tensor& seen) const;
+  void mark_seen(const std::vector<NewRow>& rows, const Tensor& seen) const;
   void mark_forbidden(const Work& work, std::size_t first, const Tensor& forbidden) const;
-  struct Masks;  // of a step's tokens
   void draw(const Work& work, const Tensor& logits, const Masks& masks,
             const ops::Draw& draw) const;
 

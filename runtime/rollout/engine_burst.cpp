@@ -1,119 +1,44 @@
-#include <ATen/ops/empty.h>
-#include <ATen/ops/index_fill.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <limits>
+#include <exception>
+#include <functional>
+#include <utility>
 
-#include "runtime/kernels/ops.hpp"
 #include "runtime/profiling/range.hpp"
 #include "runtime/rollout/engine_work.hpp"
-#include "runtime/rollout/to_tensor.hpp"
 
-// The engine's computation: first tokens, and bursts of decoding steps.
+// The engine's bursts of decoding steps. While the host examines the tokens of one, the device
+// computes the next: its rows are those of the sequences that go on as far as the host knows, and
+// its input tokens stay on the device. What it computes for a sequence that turns out to have ended
+// is dropped.
+//
+// Such a sequence gives its pages back while the device may still write to them. That is right
+// because everything that writes pages (steps, prefill passes, copies of pages) runs on the current
+// stream: whoever gets a page writes to it later.
 namespace mgpu::rollout {
+namespace {
 
-// Samples the first tokens of the sequences from slot `first` on from their prompts' logits.
-void Engine::sample_first_tokens(Work& work, std::size_t first) {
-  std::vector<Tensor> rows;
-  std::vector<std::int64_t> seeds;
-  std::vector<std::int32_t> from, to;
-  for (auto slot = first; slot < work.running.size(); ++slot) {
-    const auto& sequence = work.running[slot];
-    auto& group = work.groups.at(sequence.prompt);
-    rows.push_back(group.logits);
-    seeds.push_back(static_cast<std::int64_t>(sequence.seed));
-    const auto& tokens = work.requests[sequence.prompt].tokens;
-    if (tokens.size() % ops::kPageTokens != 0) {
-      from.push_back(group.pages.back());
-      to.push_back(sequence.pages[tokens.size() / ops::kPageTokens]);
-    }
-    --work.unstarted[sequence.prompt];
+// A sequence that has ended keeps its row for half of `Work::burst` longer than without overlap. If
+// completions are at least so many times as long as `Work::burst`, that costs less than the host's
+// time. The row matters more if others wait for it.
+constexpr std::int64_t kLong = 4, kLongIfOthersWait = 8;
+
+}  // namespace
+
+UnfinishedWork::~UnfinishedWork() {
+  if (!device.is_cuda()) return;
+  const c10::impl::VirtualGuardImpl gpu(device.type());
+  try {
+    gpu.synchronizeStream(gpu.getStream(device));
+  } catch (const std::exception&) {
+    // The device has failed: nothing runs any more, and the next call reports it.
   }
-  model_.copy_pages(from, to);
-  const auto count = static_cast<std::int64_t>(rows.size());
+}
+
+Engine::Bucket& Engine::bucket(Work& work, std::size_t sequences) {
   const auto device = options_.model.device;
-  const auto where = at::TensorOptions(device);
-  const ops::Draw first_draw{to_tensor(seeds, device), at::zeros({count}, where.dtype(at::kInt)),
-                             at::empty({count}, where.dtype(at::kInt)),
-                             at::empty({count}, where.dtype(at::kFloat))};
-  Masks masks;
-  if (work.settings.repetition_penalty != 1)
-    masks.seen = at::empty({count, config_.vocab_size}, where.dtype(at::kBool));
-  if (work.settings.allowed != nullptr)
-    masks.forbidden = at::empty({count, config_.vocab_size}, where.dtype(at::kBool));
-  mark_seen(work, first, masks.seen);
-  mark_forbidden(work, first, masks.forbidden);
-  draw(work, at::stack(rows), masks, first_draw);
-  std::erase_if(work.groups, [&](const auto& item) {
-    if (work.unstarted[item.first] > 0) return false;
-    for (const auto page : item.second.pages) pool_.release(page);
-    return true;
-  });
-  const auto tokens = first_draw.tokens.cpu(), log_probs = first_draw.log_probs.cpu();
-  for (auto i = count - 1; i >= 0; --i) {
-    const auto slot = first + static_cast<std::size_t>(i);
-    if (append_token(work, work.running[slot], tokens.const_data_ptr<std::int32_t>()[i],
-                     log_probs.const_data_ptr<float>()[i]))
-      finish_sequence(work, slot);
-  }
-}
-
-// Marks in `seen`, bool [rows, vocabulary], the tokens of prompt and completion of each sequence
-// from slot `first` on.
-void Engine::mark_seen(const Work& work, std::size_t first, const Tensor& seen) const {
-  if (!seen.defined()) return;
-  std::vector<std::int64_t> places;
-  for (auto slot = first; slot < work.running.size(); ++slot) {
-    const auto row = static_cast<std::int64_t>(slot - first) * config_.vocab_size;
-    for (const auto* tokens :
-         {&work.running[slot].prompt_tokens, &work.running[slot].completion.tokens})
-      for (const auto token : *tokens) places.push_back(row + token);
-  }
-  seen.zero_();
-  seen.view({-1}).index_fill_(0, to_tensor(places, options_.model.device), 1);
-}
-
-// Marks in `forbidden`, bool [rows, vocabulary], the tokens that may not follow each sequence from
-// slot `first` on. In the padding rows behind them, no token is forbidden.
-void Engine::mark_forbidden(const Work& work, std::size_t first, const Tensor& forbidden) const {
-  if (!forbidden.defined()) return;
-  std::vector<std::int64_t> places;
-  for (auto slot = first; slot < work.running.size(); ++slot) {
-    const auto row = static_cast<std::int64_t>(slot - first) * config_.vocab_size;
-    for (const auto token : work.settings.allowed->next(work.running[slot].node))
-      places.push_back(row + token);
-  }
-  forbidden.zero_();
-  forbidden.narrow(0, 0, static_cast<std::int64_t>(work.running.size() - first)).fill_(1);
-  forbidden.view({-1}).index_fill_(0, to_tensor(places, options_.model.device), 0);
-}
-
-// The log-probabilities are those of the model, even if a penalty or a mask changed the sampling.
-void Engine::draw(const Work& work, const Tensor& logits, const Masks& masks,
-                  const ops::Draw& draw) const {
-  const auto& sampling = work.settings.sampling;
-  if (!masks.seen.defined() && !masks.forbidden.defined())
-    return ops::sample(logits, sampling, draw);
-  Tensor changed = logits;
-  if (masks.seen.defined()) {
-    const double penalty = work.settings.repetition_penalty;
-    const auto shaped = at::where(logits.gt(0), logits.div(penalty), logits.mul(penalty));
-    changed = at::where(masks.seen, shaped, logits);
-  }
-  if (masks.forbidden.defined())
-    changed = changed.masked_fill(masks.forbidden, -std::numeric_limits<double>::infinity());
-  ops::sample(changed, sampling, draw);
-  const double temperature = sampling.temperature > 0 ? sampling.temperature : 1;
-  draw.log_probs.copy_(ops::token_scores(logits, draw.tokens, temperature).log_probs);
-}
-
-Engine::Bucket& Engine::bucket(Work& work) {
-  const auto device = options_.model.device;
-  const auto rows =
-      rows_for(static_cast<std::int64_t>(work.running.size()), options_.sequences, device);
+  const auto rows = rows_for(static_cast<std::int64_t>(sequences), options_.sequences, device);
   auto& bucket = work.buckets[rows];
   if (bucket) return *bucket;
   // Without recording any number of rows is possible, so old buckets are not kept.
@@ -132,34 +57,87 @@ Engine::Bucket& Engine::bucket(Work& work) {
   return *bucket;
 }
 
-void Engine::run_burst(Work& work) {
+bool Engine::may_overlap(const Work& work) const {
+  const auto bursts = work.waiting.empty() && work.aside.empty() ? kLong : kLongIfOthersWait;
+  return options_.overlap && work.burst > 1 && work.lengths.value() >= bursts * work.burst;
+}
+
+// Queues bursts and examines the oldest one.
+void Engine::decode(Work& work) {
   const profiling::Range range("decode");
-  provide_pages(work);
-  auto& [rows, step] = bucket(work);
-  std::vector<Rows::Row> now;
+  const bool overlap = may_overlap(work);
+  const auto steps = overlap ? work.burst / 2 : work.burst;
+  while (work.queued.size() < (overlap ? 2 : 1) && queue_burst(work, steps)) {
+  }
+  examine_burst(work);
+}
+
+// Returns false if there is nothing to queue before the host has examined what is queued.
+bool Engine::queue_burst(Work& work, std::int64_t most_steps) {
+  std::int64_t count = 0, steps = 0;
   for (const auto& sequence : work.running)
-    now.push_back({.token = sequence.completion.tokens.back(),
-                   .position = sequence.position,
-                   .drawn = static_cast<std::int32_t>(sequence.completion.tokens.size()),
+    steps = std::max(steps, std::min(most_steps, sequence.left(work.settings)));
+  if (steps == 0 || !provide_pages(work, steps)) return false;
+  for (const auto& sequence : work.running) count += sequence.left(work.settings) > 0 ? 1 : 0;
+  auto& [rows, step] = bucket(work, static_cast<std::size_t>(count));
+  Burst burst{.sequences = {}, .steps = steps, .results = {}};
+  std::vector<Rows::Row> now;
+  std::vector<NewRow> fresh;
+  for (auto& sequence : work.running) {
+    const auto from = std::exchange(sequence.row, Rows::kNew);
+    if (sequence.left(work.settings) <= 0) continue;  // what is queued reaches the maximum length
+    const auto& tokens = sequence.completion.tokens;
+    sequence.row = static_cast<std::int32_t>(now.size());
+    if (from == Rows::kNew) fresh.push_back({sequence.row, &sequence});
+    now.push_back({.from = from,
+                   .token = tokens.back(),
+                   .position = sequence.position + sequence.queued,
+                   .drawn = static_cast<std::int32_t>(tokens.size()) + sequence.queued,
                    .seed = static_cast<std::int64_t>(sequence.seed),
                    .pages = &sequence.pages});
-  rows.fill(now);
-  mark_seen(work, 0, rows.seen());
+    burst.sequences.push_back(sequence.number);
+    sequence.queued += static_cast<std::int32_t>(steps);
+  }
+  rows.fill(now, work.state);
+  mark_seen(fresh, rows.seen());
   mark_forbidden(work, 0, rows.forbidden());
-  for (std::int64_t n = 0; n < work.burst; ++n) step.run();
-  counts_.steps += work.burst;
-  counts_.rows += work.burst * static_cast<std::int64_t>(now.size());
-  const auto results = rows.results();
-  for (auto slot = now.size(); slot-- > 0;) {
-    auto& sequence = work.running[slot];
-    for (std::int64_t n = 0; n < work.burst; ++n) {
+  for (std::int64_t n = 0; n < steps; ++n) step.run();
+  burst.results = rows.results(steps);
+  counts_.steps += steps;
+  counts_.rows += steps * count;
+  counts_.queued_behind += work.queued.empty() ? 0 : 1;
+  work.steps_since_start += steps;
+  work.state = rows.state();
+  work.queued.push_back(std::move(burst));
+  return true;
+}
+
+// Waits for the oldest burst and takes its tokens.
+void Engine::examine_burst(Work& work) {
+  const auto burst = std::move(work.queued.front());
+  work.queued.pop_front();
+  burst.results.wait();
+  std::map<std::uint64_t, std::size_t> slots;
+  for (std::size_t slot = 0; slot < work.running.size(); ++slot)
+    slots.emplace(work.running[slot].number, slot);
+  std::vector<std::size_t> ended;
+  for (auto row = burst.sequences.size(); row-- > 0;) {
+    const auto slot = slots.find(burst.sequences[row]);
+    if (slot == slots.end()) continue;  // it ended in the burst before
+    auto& sequence = work.running[slot->second];
+    sequence.queued -= static_cast<std::int32_t>(burst.steps);
+    for (std::int64_t n = 0; n < burst.steps; ++n) {
       ++sequence.position;
-      if (!append_token(work, sequence, results.token(n, slot), results.log_prob(n, slot)))
+      if (!append_token(work, sequence, burst.results.token(n, row),
+                        burst.results.log_prob(n, row)))
         continue;
-      finish_sequence(work, slot);
+      ended.push_back(slot->second);
       break;
     }
   }
+  // The last sequence moves into a free slot.
+  std::ranges::sort(ended, std::greater<>());
+  for (const auto slot : ended) finish_sequence(work, slot);
 }
 
 }  // namespace mgpu::rollout

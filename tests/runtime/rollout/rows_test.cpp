@@ -56,7 +56,8 @@ TEST_CASE("a burst stores the sampled tokens and uses them as the next input") {
     rows.draw().log_probs.fill_(-.5 - step);
     rows.advance();
   }
-  const auto results = rows.results();
+  const auto results = rows.results(2);
+  results.wait();
   CHECK(results.token(0, 1) == 6);
   CHECK(results.token(1, 1) == -1);
   CHECK(results.log_prob(0, 0) == -.5F);
@@ -66,4 +67,58 @@ TEST_CASE("a burst stores the sampled tokens and uses them as the next input") {
   CHECK(ints(rows.draw().counters) == std::vector<std::int32_t>{3, 6});
   CHECK(rows.seen().select(1, 6).all().item<bool>());
   CHECK_FALSE(rows.seen().select(1, 5).any().item<bool>());
+}
+
+TEST_CASE("results stay as they are when the next burst runs") {
+  Rows rows({.rows = 1, .pages = 1, .burst = 2}, at::kCPU);
+  const std::vector<std::int32_t> page{1};
+  const auto run = [&](std::int32_t token) {
+    rows.draw().tokens.fill_(token);
+    rows.draw().log_probs.fill_(-token);
+    rows.advance();
+  };
+  rows.fill({{.token = 1, .position = 3, .drawn = 1, .seed = 7, .pages = &page}});
+  run(5);
+  run(6);
+  const auto first = rows.results(2);
+  rows.fill({{.from = 0, .position = 5, .drawn = 3, .seed = 7, .pages = &page}}, rows.state());
+  run(8);
+  const auto second = rows.results(1);
+  CHECK(first.token(0, 0) == 5);
+  CHECK(first.log_prob(1, 0) == -6);
+  CHECK(second.token(0, 0) == 8);
+  CHECK(second.log_prob(0, 0) == -8);
+}
+
+TEST_CASE("sequences that go on keep their tokens when their rows change") {
+  const std::vector<std::int32_t> page{1};
+  const auto row = [&](std::int32_t from, std::int32_t token = 0) {
+    return Rows::Row{.from = from, .token = token, .pages = &page};
+  };
+  Rows rows({.rows = 3, .pages = 1, .burst = 1, .vocabulary = 10}, at::kCPU);
+  rows.fill({row(Rows::kNew, 4), row(Rows::kNew, 5), row(Rows::kNew, 6)});
+  CHECK(ints(rows.input().tokens) == std::vector<std::int32_t>{4, 5, 6});
+  rows.seen().zero_();
+  rows.advance();
+  SECTION("in the same tensors") {
+    rows.fill({row(2), row(Rows::kNew, 7), row(0)}, rows.state());
+    CHECK(ints(rows.input().tokens) == std::vector<std::int32_t>{6, 7, 4});
+    CHECK(rows.seen().select(0, 0).select(0, 6).item<bool>());
+    CHECK_FALSE(rows.seen().select(0, 0).select(0, 4).item<bool>());
+    CHECK(rows.seen().select(0, 2).select(0, 4).item<bool>());
+  }
+  SECTION("in those of another number of rows") {
+    Rows fewer({.rows = 2, .pages = 1, .burst = 1, .vocabulary = 10}, at::kCPU);
+    fewer.fill({row(1)}, rows.state());
+    CHECK(ints(fewer.input().tokens) == std::vector<std::int32_t>{5, 0});
+    CHECK(fewer.seen().select(0, 0).select(0, 5).item<bool>());
+    Rows more({.rows = 4, .pages = 1, .burst = 1, .vocabulary = 10}, at::kCPU);
+    more.fill({row(1), row(0), row(Rows::kNew, 9), row(2)}, rows.state());
+    CHECK(ints(more.input().tokens) == std::vector<std::int32_t>{5, 4, 9, 6});
+  }
+  SECTION("without moving anything if the rows are the same") {
+    rows.fill({row(0), row(1)}, rows.state());
+    CHECK(ints(rows.input().tokens) == std::vector<std::int32_t>{4, 5, 6});
+    CHECK(rows.seen().select(0, 1).select(0, 5).item<bool>());
+  }
 }
