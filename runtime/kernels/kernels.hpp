@@ -172,6 +172,48 @@ struct PagedCopy {
 };
 void put_in_pages(const PagedCopy& copy, std::int64_t rows, cudaStream_t stream);
 
+// What low-rank factors add to the output y of a linear layer: each term adds
+// scale * low[:, column : column + rank] b^T to `size` outputs from `begin` on. Only in 16 bits.
+// Terms do not overlap. begin and size are multiples of 32, columns and ranks of 16.
+struct LowRankTerm {
+  const void* b = nullptr;  // [size, rank]
+  std::int64_t begin = 0, size = 0, column = 0;
+  int rank = 0;
+};
+inline constexpr int kMostTerms = 3;  // q, k and v
+struct LowRank {
+  const void* low = nullptr;  // [rows, stride]
+  std::int64_t stride = 0;
+  float scale = 0;
+  LowRankTerm terms[kMostTerms];  // unused ones have the size 0
+};
+
+// low = x a^T, for few rows: x is [rows, depth], a is [ranks, depth]. depth is a multiple of 32,
+// ranks of 16.
+void low_rank_product(Type type, const void* x, const void* a, void* low, std::int64_t rows,
+                      std::int64_t ranks, std::int64_t depth, cudaStream_t stream);
+// Adds to y [rows, width] in place.
+void add_low_rank(Type type, void* y, const LowRank& added, std::int64_t rows, std::int64_t width,
+                  cudaStream_t stream);
+// The same joined with what uses y. All round y + the terms as a y in memory.
+// swiglu of gate_up: width is a multiple of 32.
+void swiglu(Type type, const void* gate_up, const LowRank& added, void* out, std::int64_t rows,
+            std::int64_t width, cudaStream_t stream);
+// sum = x + residual, y = its norm. The first term, if there is one, is for all of x.
+inline constexpr std::int64_t kWidestLowRankNorm = 4096;
+void rms_norm(Type type, const void* x, const LowRank& added, const void* residual, const void* w,
+              void* sum, void* y, const NormShape& shape, cudaStream_t stream);
+// Rotates q in place; rotates k and copies k and v to their slots in pages.
+struct RotateIntoPages {
+  void* qkv;  // [rows, (heads + 2 kv_heads) * head_dim]; k and v stay as they are
+  int heads, kv_heads, head_dim;  // head_dim a multiple of 64
+  const std::int64_t* slots;
+  void* keys;
+  void* values;
+};
+void rotate_into_pages(Type type, const RotateIntoPages& into, const LowRank& added,
+                       const Rotation& rotation, std::int64_t rows, cudaStream_t stream);
+
 // Samples one token per row; see sampling.hpp.
 struct Sampling {
   const void* logits;

@@ -8,10 +8,8 @@
 #include <stdexcept>
 
 #ifdef MGPU_CUDA
-#include <c10/cuda/CUDAStream.h>
-
 #include "runtime/kernels/capability.hpp"
-#include "runtime/kernels/kernels.hpp"
+#include "runtime/kernels/gpu_tensors.hpp"
 #endif
 
 namespace mgpu::ops::on_gpu {
@@ -21,25 +19,6 @@ namespace mgpu::ops::on_gpu {
 namespace {
 
 constexpr std::int64_t kBlocksWanted = 1024;  // of the paged attention kernel
-
-bool known_type(const Tensor& x) {
-  const auto type = x.scalar_type();
-  return type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
-}
-
-kernels::Type type_of(const Tensor& x) {
-  if (x.scalar_type() == at::kHalf) return kernels::Type::f16;
-  return x.scalar_type() == at::kBFloat16 ? kernels::Type::bf16 : kernels::Type::f32;
-}
-
-bool fits(const Tensor& x, std::int64_t width) {
-  return x.is_cuda() && known_type(x) && x.is_contiguous() &&
-         kernels::vectorizable(x.const_data_ptr(), width);
-}
-
-cudaStream_t stream_of(const Tensor& x) {
-  return c10::cuda::getCurrentCUDAStream(x.device().index()).stream();
-}
 
 kernels::NormShape norm_shape(const Tensor& x, double eps) {
   return {x.numel() / x.size(-1), x.size(-1), eps};

@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "runtime/kernels/launch_check.cuh"
+#include "runtime/kernels/mma.cuh"
 #include "runtime/kernels/paged_join.cuh"
 #include "runtime/kernels/vector.cuh"
 
@@ -18,32 +19,6 @@ constexpr int kThreads = kWarps * 32;
 constexpr int kPage = 16;
 constexpr int kHeads = 8;  // heads of a product; unused ones are zeros
 constexpr float kLog2e = 1.4426950408889634F, kLn2 = 0.6931471805599453F;
-
-struct Accumulator {
-  float v[4];
-};
-
-// sum += a * b, where a is 16 x 16 and b is 16 x 8, distributed over a warp as the instruction
-// requires.
-template <class T>
-__device__ inline void multiply(Accumulator& sum, unsigned a0, unsigned a1, unsigned a2,
-                                unsigned a3, unsigned b0, unsigned b1) {
-#if __CUDA_ARCH__ < 800
-  __trap();  // the instruction is not there: can_paged_attention() keeps the kernel off such GPUs
-#else
-  if constexpr (std::is_same_v<T, f16>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+f"(sum.v[0]), "+f"(sum.v[1]), "+f"(sum.v[2]), "+f"(sum.v[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-        "{%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(sum.v[0]), "+f"(sum.v[1]), "+f"(sum.v[2]), "+f"(sum.v[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  }
-#endif
-}
 
 // Transposes a matrix of 8 x 8 elements. Four lanes hold one row.
 __device__ inline unsigned transposed(unsigned pair) {
@@ -76,16 +51,6 @@ __device__ inline float over_rows(float x, F f) {
 #pragma unroll
   for (int step = 4; step < 32; step *= 2) x = f(x, __shfl_xor_sync(0xffffffffU, x, step));
   return x;
-}
-
-// 16 bytes, as eight elements or four pairs.
-struct Pack {
-  unsigned v[4];
-};
-template <class T>
-__device__ inline Pack load(const T* p) {
-  const uint4 raw = *reinterpret_cast<const uint4*>(p);
-  return {{raw.x, raw.y, raw.z, raw.w}};
 }
 
 // The running attention state of a warp's share of a sequence.
@@ -145,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(PagedAttention a, int hea
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     if (row < heads) {
-      q[c] = load(query + c * 32);
+      q[c] = load_pack(query + c * 32);
     } else {
       q[c] = {};
     }
@@ -161,13 +126,14 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(PagedAttention a, int hea
     Pack k[2][kChunks], v[4][kParts];
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      k[0][c] = load(key + c * 32);
-      k[1][c] = load(key + 8 * stride + c * 32);
+      k[0][c] = load_pack(key + c * 32);
+      k[1][c] = load_pack(key + 8 * stride + c * 32);
     }
 #pragma unroll
     for (int t = 0; t < 4; ++t)
 #pragma unroll
-      for (int p = 0; p < kParts; ++p) v[t][p] = load(value + (t / 2 * 8 + t % 2) * stride + p * 8);
+      for (int p = 0; p < kParts; ++p)
+        v[t][p] = load_pack(value + (t / 2 * 8 + t % 2) * stride + p * 8);
 
     Accumulator s{};  // [16 tokens x 8 heads]
 #pragma unroll

@@ -8,6 +8,8 @@
 #include <ATen/ops/sub.h>
 #include <ATen/ops/zeros.h>
 
+#include <tuple>
+
 #include "runtime/kernels/ops.hpp"
 #include "runtime/model/dora.hpp"
 
@@ -169,6 +171,24 @@ Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, Lin
   Tensor y = ops::product(x, weight, weights.bias);
   if (adapters) apply_adapters(y, saved.low, weights, use.scale, 1);
   return y;
+}
+
+LinearOutput linear_in_parts(const Tensor& x, const Linear& weights, double scale) {
+  const AdapterUse use{scale, 0, 0};
+  LinearSaved unused;
+  if (!has_adapters(weights, use) || weights.dora()) return {linear(x, weights, use, unused), {}};
+  LinearOutput out;
+  out.added.scale = scale;
+  std::int64_t column = 0;
+  for (const auto& adapter : weights.adapters) {
+    out.added.terms.push_back({adapter.b, adapter.begin, column});
+    column += adapter.a.size(0);
+  }
+  if (x.is_cuda() && !ops::can_add_low_rank(x, out.added, outputs(weights)))
+    return {linear(x, weights, use, unused), {}};
+  std::tie(out.y, out.added.low) =
+      ops::product_and_low(x, whole_weight(weights, x).t(), weights.bias, weights.all_a);
+  return out;
 }
 
 Tensor input_gradient(const Tensor& gy, const Linear& weights, const Linear& gradients,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "runtime/kernels/low_rank.hpp"
 #include "runtime/model/unit.hpp"
 
 namespace mgpu::model {
@@ -32,6 +33,14 @@ Tensor row_lengths_of(const Linear& weights, double scale);
 
 // y = x W^T + bias + adapters.
 Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved);
+
+// For few rows without gradients: what linear() returns, with the adapters' part on its own if that
+// is faster, so that the user of the output adds it. Never with dropout.
+struct LinearOutput {
+  Tensor y;
+  ops::LowRank added;
+};
+LinearOutput linear_in_parts(const Tensor& x, const Linear& weights, double scale);
 
 // Saves what linear() saves, without computing y.
 void reduce(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved);

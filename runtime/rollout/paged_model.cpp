@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/data/batch.hpp"
+#include "runtime/kernels/low_rank.hpp"
 #include "runtime/kernels/ops.hpp"
 #include "runtime/rollout/to_tensor.hpp"
 #include "runtime/train/to_device.hpp"
@@ -98,8 +99,14 @@ Tensor PagedModel::prefill(const std::vector<Prefill>& prompts) {
   }
   std::vector<std::int32_t> last;
   for (std::size_t end = 1; end < host.starts.size(); ++end) last.push_back(host.starts[end] - 1);
-  return head(x.index_select(0, to_tensor(last, options_.device)));
+  x = x.index_select(0, to_tensor(last, options_.device));
+  return head(normed({x, {}}, unit(model::end_unit(config_)).last_norm).second);
 }
+
+struct PagedModel::StepPlaces {
+  ops::Rotation rotation;
+  Tensor table, slots, lengths;
+};
 
 Tensor PagedModel::step(const StepInput& input) {
   const auto pages = at::div(input.positions, ops::kPageTokens, "floor").to(at::kLong);
@@ -108,39 +115,47 @@ Tensor PagedModel::step(const StepInput& input) {
                          .mul_(ops::kPageTokens)
                          .add_(at::remainder(input.positions, ops::kPageTokens))
                          .to(at::kLong);
-  const auto lengths = at::add(input.positions, 1);
-  Tensor x = ops::embedding(unit(model::kEmbeddingUnit).embedding, input.tokens);
+  const StepPlaces places{
+      {rope_.cos, rope_.sin, input.positions}, input.table, slots, at::add(input.positions, 1)};
+  Residual residual{ops::embedding(unit(model::kEmbeddingUnit).embedding, input.tokens), {}};
   for (std::int64_t layer = 0; layer < config_.layers; ++layer)
-    x = block(x, blocks_[static_cast<std::size_t>(layer)], layer, input, slots, lengths);
-  return head(x);
+    residual = block(residual, blocks_[static_cast<std::size_t>(layer)], layer, places);
+  return head(normed(residual, unit(model::end_unit(config_)).last_norm).second);
 }
 
-Tensor PagedModel::block(const Tensor& x, const model::Block& weights, std::int64_t layer,
-                         const StepInput& input, const Tensor& slots, const Tensor& lengths) const {
+std::pair<Tensor, Tensor> PagedModel::normed(const Residual& residual, const Tensor& norm) const {
+  const auto& [x, mlp] = residual;
+  if (!mlp.y.defined()) return {x, std::get<0>(ops::rms_norm(x, norm, config_.norm_eps))};
+  auto [sum, y] = ops::add_rms_norm(mlp.y, mlp.added, x, norm, config_.norm_eps);
+  return {sum, y};
+}
+
+PagedModel::Residual PagedModel::block(const Residual& residual, const model::Block& weights,
+                                       std::int64_t layer, const StepPlaces& places) const {
   const auto& c = config_;
-  model::LinearSaved unused;
-  const model::AdapterUse use{options_.adapter_scale, 0, 0};
-  const auto normed = std::get<0>(ops::rms_norm(x, weights.input_norm, c.norm_eps));
-  Tensor qkv = model::linear(normed, weights.qkv, use, unused);
-  model::Context context;
-  context.config = &c;
-  context.positions = input.positions;
-  context.cos = rope_.cos;
-  context.sin = rope_.sin;
-  model::norm_and_rotate(qkv, weights, context, nullptr);
+  const auto linear = [&](const Tensor& x, const model::Linear& layer_weights) {
+    return model::linear_in_parts(x, layer_weights, options_.adapter_scale);
+  };
+  const auto [x, x_normed] = normed(residual, weights.input_norm);
+  auto [qkv, qkv_added] = linear(x_normed, weights.qkv);
   const auto pages = pages_of(layer);
-  ops::put_in_pages(qkv, shape(), slots, pages);
+  if (c.qk_norm) {
+    ops::add_low_rank_(qkv, qkv_added);
+    const ops::HeadNorms norms{shape(), weights.q_norm, weights.k_norm, c.norm_eps};
+    ops::norm_heads_(qkv, norms, places.rotation, nullptr);
+    ops::put_in_pages(qkv, shape(), places.slots, pages);
+  } else {
+    ops::rotate_into_pages(qkv, qkv_added, shape(), places.rotation, places.slots, pages);
+  }
   const Tensor seen = at::empty({x.size(0), c.heads * c.head_dim}, x.options());
-  ops::paged_attention(qkv, shape(), pages, input.table, lengths, seen);
-  const Tensor o = model::linear(seen, weights.o, use, unused);
-  const auto [middle, post_normed, rstd] = ops::add_rms_norm(o, x, weights.post_norm, c.norm_eps);
-  const Tensor gate_up = model::linear(post_normed, weights.gate_up, use, unused);
-  return at::add(model::linear(ops::swiglu(gate_up), weights.down, use, unused), middle);
+  ops::paged_attention(qkv, shape(), pages, places.table, places.lengths, seen);
+  const auto [middle, middle_normed] = normed({x, linear(seen, weights.o)}, weights.post_norm);
+  const auto [gate_up, gate_up_added] = linear(middle_normed, weights.gate_up);
+  return {middle, linear(ops::swiglu(gate_up, gate_up_added), weights.down)};
 }
 
-Tensor PagedModel::head(const Tensor& x) const {
+Tensor PagedModel::head(const Tensor& normed) const {
   const auto& end = unit(model::end_unit(config_));
-  const auto normed = std::get<0>(ops::rms_norm(x, end.last_norm, config_.norm_eps));
   const auto& weight = config_.tied ? unit(model::kEmbeddingUnit).embedding : end.head;
   return options_.fp32_logits ? ops::product_in_fp32(normed, weight.t())
                               : at::mm(normed, weight.t());

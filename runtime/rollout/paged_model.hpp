@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "runtime/kernels/paged.hpp"
@@ -73,9 +74,20 @@ class PagedModel {
   ops::HeadShape shape() const { return {config_.heads, config_.kv_heads, config_.head_dim}; }
   ops::Pages pages_of(std::int64_t layer) const;
   const model::Unit& unit(int unit) const { return weights_.unit(unit); }
-  Tensor block(const Tensor& x, const model::Block& weights, std::int64_t layer,
-               const StepInput& input, const Tensor& slots, const Tensor& lengths) const;
-  Tensor head(const Tensor& x) const;
+  // The residual stream between layers, `x` plus the last layer's `mlp`, if there is one: the next
+  // norm adds both.
+  struct Residual {
+    Tensor x;
+    model::LinearOutput mlp;
+  };
+  // The whole residual stream and its norm.
+  std::pair<Tensor, Tensor> normed(const Residual& residual, const Tensor& norm) const;
+  // What every layer of a step reads.
+  struct StepPlaces;
+  Residual block(const Residual& residual, const model::Block& weights, std::int64_t layer,
+                 const StepPlaces& places) const;
+  // Of the residual stream's last norm.
+  Tensor head(const Tensor& normed) const;
 
   const model::ModelConfig& config_;
   ModelOptions options_;

@@ -37,21 +37,16 @@
 #include "runtime/optim/moment_vectors.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/to_device.hpp"
+#include "tests/gpu/kernel_checks.hpp"
 #include "tests/gpu/kernel_times.hpp"
 
+namespace mgpu::gpu_test {
 namespace {
-
-using namespace mgpu;
-using at::Tensor;
-using gpu_test::draw;
-
 bool good = true;
+}  // namespace
 
-// Types of weights, with the relative error of a rounded result.
-constexpr std::pair<at::ScalarType, double> kTypes[] = {
-    {at::kFloat, 2e-6}, {at::kBFloat16, 8e-3}, {at::kHalf, 2e-3}};
-
-void compare(const std::string& what, const Tensor& gpu, const Tensor& wanted, double limit) {
+void compare(const std::string& what, const at::Tensor& gpu, const at::Tensor& wanted,
+             double limit) {
   const auto got = gpu.to(at::kCPU).to(at::kFloat);
   const double error = got.sub(wanted.to(at::kFloat)).norm().item<float>() /
                        std::max(1e-12F, wanted.to(at::kFloat).norm().item<float>());
@@ -60,13 +55,30 @@ void compare(const std::string& what, const Tensor& gpu, const Tensor& wanted, d
   printf("%-5s %-52s error %.2e (limit %.0e)\n", fine ? "ok" : "BAD", what.c_str(), error, limit);
 }
 
-Tensor reference(const Tensor& x) {
+at::Tensor reference(const at::Tensor& x) {
   return x.to(at::kCPU).to(at::kFloat);
 }
 
 const char* name_of(at::ScalarType type) {
   return type == at::kFloat ? "fp32" : type == at::kHalf ? "fp16" : "bf16";
 }
+
+void require(const std::string& what, bool holds) {
+  good = good && holds;
+  printf("%-5s %s\n", holds ? "ok" : "BAD", what.c_str());
+}
+
+}  // namespace mgpu::gpu_test
+
+namespace {
+
+using namespace mgpu;
+using at::Tensor;
+using gpu_test::compare, gpu_test::draw, gpu_test::good, gpu_test::name_of, gpu_test::reference;
+
+// Types of weights, with the relative error of a rounded result.
+constexpr std::pair<at::ScalarType, double> kTypes[] = {
+    {at::kFloat, 2e-6}, {at::kBFloat16, 8e-3}, {at::kHalf, 2e-3}};
 
 void check_norms(std::int64_t rows, std::int64_t width, at::ScalarType type, double limit) {
   const auto name =
@@ -548,6 +560,8 @@ int main() {
     check_head_norms(1001, {5, 1, 64}, type, limit);
     check_head_norms(33, {2, 2, 256}, type, limit);
   }
+  for (const auto& [type, limit] : kTypes)
+    if (type != at::kFloat) gpu_test::check_low_rank(type, limit);
   gpu_test::time_kernels();
   printf("%s\n", good ? "all kernels agree" : "some kernels differ");
   return good ? 0 : 1;

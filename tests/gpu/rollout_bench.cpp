@@ -5,7 +5,6 @@
 // rows: completions. sequences: at a time, at most (0: all). pages: of the KV cache (0: enough for
 // all). mean: about the mean length of completions, drawn from about equal probabilities (0: all
 // have the maximum, and the pieces of a step are timed).
-#include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -19,6 +18,8 @@
 #include <string>
 
 #include "runtime/comm/comm.hpp"
+#include "runtime/kernels/low_rank.hpp"
+#include "runtime/kernels/low_rank_on_gpu.hpp"
 #include "runtime/kernels/ops.hpp"
 #include "runtime/kernels/recording.hpp"
 #include "runtime/model/block.hpp"
@@ -31,6 +32,8 @@ namespace {
 using namespace mgpu;
 using at::Tensor;
 using Options = std::map<std::string, std::string>;
+
+constexpr double kScale = 2;  // of the adapters
 
 // Times the parts of one step, each over all layers.
 class Pieces {
@@ -75,7 +78,6 @@ class Pieces {
       blocks.push_back(block);
     }
     const ops::HeadShape heads{c_.heads, c_.kv_heads, c_.head_dim};
-    const model::AdapterUse use{2, 0, 0};
     model::LinearSaved unused;
     const auto layers = [&](const char* name, auto piece) {
       time(name, [&, piece] {
@@ -84,31 +86,67 @@ class Pieces {
       });
     };
     using Block = model::Block;
-    layers("norm", [&](const Block& b, auto) { ops::rms_norm(x_, b.input_norm, c_.norm_eps); });
-    layers("qkv", [&](const Block& b, auto) { model::linear(x_, b.qkv, use, unused); });
-    layers("rotate", [&](const Block&, auto) {
-      ops::rotate_(qkv_, c_.heads + c_.kv_heads, c_.head_dim, cos_, sin_, positions_, false);
+    // What the layers' adapters add to outputs.
+    struct Added {
+      ops::LowRank qkv, o, gate_up, down;
+    };
+    std::vector<Added> added;
+    const auto linear = [](const Tensor& x, const model::Linear& layer, double scale = kScale) {
+      return model::linear_in_parts(x, layer, scale);
+    };
+    for (const auto& b : blocks)
+      added.push_back({linear(x_, b.qkv).added, linear(seen_, b.o).added,
+                       linear(x_, b.gate_up).added, linear(act_, b.down).added});
+    const auto of = [&](std::int64_t layer) { return added[static_cast<std::size_t>(layer)]; };
+    const ops::Rotation rotation{cos_, sin_, positions_};
+    layers("add, norm", [&](const Block& b, auto layer) {
+      ops::add_rms_norm(x_, of(layer).down, x_, b.input_norm, c_.norm_eps);
     });
-    layers("put in pages", [&](const Block&, auto layer) {
-      ops::put_in_pages(qkv_, heads, slots_, {keys_.select(0, layer), values_.select(0, layer)});
+    layers("qkv", [&](const Block& b, auto) { linear(x_, b.qkv); });
+    layers("rotate into pages", [&](const Block&, auto layer) {
+      ops::rotate_into_pages(qkv_, of(layer).qkv, heads, rotation, slots_,
+                             {keys_.select(0, layer), values_.select(0, layer)});
     });
     layers("attention", [&](const Block&, auto layer) {
       ops::paged_attention(qkv_, heads, {keys_.select(0, layer), values_.select(0, layer)}, table_,
                            lengths_, seen_);
     });
-    layers("o", [&](const Block& b, auto) { model::linear(seen_, b.o, use, unused); });
-    layers("add, norm",
-           [&](const Block& b, auto) { ops::add_rms_norm(x_, x_, b.post_norm, c_.norm_eps); });
-    layers("gate, up", [&](const Block& b, auto) { model::linear(x_, b.gate_up, use, unused); });
-    layers("swiglu", [&](const Block&, auto) { ops::swiglu(gate_up_); });
-    layers("down", [&](const Block& b, auto) { model::linear(act_, b.down, use, unused); });
-    layers("add", [&](const Block&, auto) { at::add(x_, x_); });
+    layers("o", [&](const Block& b, auto) { linear(seen_, b.o); });
+    layers("add, norm", [&](const Block& b, auto layer) {
+      ops::add_rms_norm(x_, of(layer).o, x_, b.post_norm, c_.norm_eps);
+    });
+    layers("gate, up", [&](const Block& b, auto) { linear(x_, b.gate_up); });
+    layers("swiglu", [&](const Block&, auto layer) { ops::swiglu(gate_up_, of(layer).gate_up); });
+    layers("down", [&](const Block& b, auto) { linear(act_, b.down); });
     const auto& head = c_.tied ? weights_.unit(model::kEmbeddingUnit).embedding
                                : weights_.unit(model::end_unit(c_)).head;
     time("head", [&] { at::mm(x_, head.t()); });
     time("sample", [&] { ops::sample(logits_, {}, draw_); });
+    printf("  %-24s %8.1f us\n", "sum", total_);
+    printf("  for comparison:\n");
     time("sample, top_p .9", [&] { ops::sample(logits_, {.top_p = .9}, draw_); });
-    printf("  %-18s %8.1f us\n", "sum without the last", total_);
+    if (blocks.front().qkv.adapters.empty()) return;
+    // All four linear layers: as above, only a x one after the other, and as the trainer does.
+    const auto four = [&](const char* name, auto piece) {
+      layers(name, [&, piece](const Block& b, auto) {
+        piece(x_, b.qkv);
+        piece(seen_, b.o);
+        piece(x_, b.gate_up);
+        piece(act_, b.down);
+      });
+    };
+    layers("qkv, no adapters", [&](const Block& b, auto) { linear(x_, b.qkv, 0); });
+    layers("o, no adapters", [&](const Block& b, auto) { linear(seen_, b.o, 0); });
+    layers("gate, up, no adapters", [&](const Block& b, auto) { linear(x_, b.gate_up, 0); });
+    layers("down, no adapters", [&](const Block& b, auto) { linear(act_, b.down, 0); });
+    four("linears", [&](const Tensor& x, const model::Linear& layer) { linear(x, layer); });
+    four("a x alone", [&](const Tensor& x, const model::Linear& layer) {
+      if (ops::on_gpu::can_low_rank_product(x, layer.all_a))
+        ops::on_gpu::LowRankProduct(x, layer.all_a).take();
+    });
+    four("linears of the trainer", [&](const Tensor& x, const model::Linear& layer) {
+      model::linear(x, layer, {kScale, 0, 0}, unused);
+    });
   }
 
  private:
@@ -121,8 +159,8 @@ class Pieces {
     for (int i = 0; i < kRuns; ++i) piece.run();
     train::wait_for(device_);
     const double us = (bench::seconds() - start) * 1e6 / kRuns;
-    printf("  %-18s %8.1f us\n", name, us);
-    if (std::string(name) != "sample, top_p .9") total_ += us;
+    printf("  %-24s %8.1f us\n", name, us);
+    total_ += us;
   }
 
   const model::ModelConfig& c_;
@@ -183,7 +221,7 @@ int main(int argc, char** argv) {
   for (long round = 0; round < number("rounds"); ++round) {
     const double start = bench::seconds();
     rollout::Engine engine(config,
-                           {.model = {device, dtype, 2},
+                           {.model = {device, dtype, kScale},
                             .sequences = sequences,
                             .longest = length,
                             .pages = number("pages"),

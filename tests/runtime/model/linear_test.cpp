@@ -51,6 +51,18 @@ Linear zeros_like(const Linear& weights) {
   return zeros;
 }
 
+// Layers like q, k and v with 64, 32 and 32 outputs, of which the first and the last have adapters.
+Linear with_two_adapters(std::int64_t rank, bool bias) {
+  Linear weights;
+  weights.weight = at::randn({128, 48});
+  if (bias) weights.bias = at::randn({128});
+  weights.all_a = at::randn({2 * rank, 48});
+  weights.adapters.push_back({weights.all_a.narrow(0, 0, rank), at::randn({64, rank}), {}, 0, 64});
+  weights.adapters.push_back(
+      {weights.all_a.narrow(0, rank, rank), at::randn({32, rank}), {}, 96, 32});
+  return weights;
+}
+
 double along(const Tensor& a, const Tensor& b) {
   return at::mul(a, b).sum().item<double>();
 }
@@ -107,4 +119,29 @@ TEST_CASE("DoRA whose magnitudes are the lengths of the rows computes what LoRA 
   CHECK(at::allclose(linear(x, weights, {.scale = .5}, saved), dora));
   for (auto& adapter : weights.adapters) adapter.magnitude = Tensor();
   CHECK(at::allclose(linear(x, weights, {.scale = .5}, saved), dora, 1e-4, 1e-5));
+}
+
+TEST_CASE("a linear layer in parts gives the same output when its adapters are added", "[linear]") {
+  const std::int64_t rank = GENERATE(8, 16, 32), rows = GENERATE(1, 7, 128);
+  auto weights = with_two_adapters(rank, GENERATE(false, true));
+  const auto x = at::randn({rows, 48});
+  LinearSaved saved;
+  const auto whole = linear(x, weights, {.scale = .5}, saved);
+  const auto parts = linear_in_parts(x, weights, .5);
+  CHECK(at::allclose(parts.y.narrow(1, 64, 32), whole.narrow(1, 64, 32), 1e-4, 1e-4));
+  CHECK_FALSE(at::allclose(parts.y, whole, 1e-2, 1e-2));
+  mgpu::ops::add_low_rank_(parts.y, parts.added);
+  CHECK(at::allclose(parts.y, whole, 1e-4, 1e-3));
+}
+
+TEST_CASE("a linear layer without LoRA adapters in use has no part to add", "[linear]") {
+  const auto x = at::randn({7, 5});
+  LinearSaved saved;
+  const auto dora = with_dora();
+  const auto with = linear_in_parts(x, dora, .5);
+  CHECK(at::allclose(with.y, linear(x, dora, {.scale = .5}, saved)));
+  CHECK_FALSE(with.added.low.defined());
+  const auto without = linear_in_parts(x, dora, 0);
+  CHECK(at::allclose(without.y, linear(x, dora, {.scale = 0}, saved)));
+  CHECK_FALSE(without.added.low.defined());
 }

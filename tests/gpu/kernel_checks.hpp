@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+namespace mgpu::gpu_test {
+
+// Prints the relative difference of a result and what is wanted; more than `limit` is a failure of
+// the whole program. In kernels_check.cpp.
+void compare(const std::string& what, const at::Tensor& gpu, const at::Tensor& wanted,
+             double limit);
+// Prints whether something holds; if not, the whole program fails.
+void require(const std::string& what, bool holds);
+
+// On the CPU, in fp32.
+at::Tensor reference(const at::Tensor& x);
+const char* name_of(at::ScalarType type);
+
+// The parts of LoRA adapters in decoding.
+void check_low_rank(at::ScalarType type, double limit);
+
+}  // namespace mgpu::gpu_test
