@@ -58,10 +58,9 @@ class BackgroundSave(unittest.TestCase):
         in_background = self.train(nproc, async_save=True, **keys)
         for step in (2, 4, 6):
             self.assertEqual(self.files_of(in_background, step), self.files_of(at_once, step))
-        saves = [json.loads(line)["in_background"] for line in
-                 (in_background / "metrics.jsonl").read_text().splitlines()
-                 if '"checkpoint"' in line]
-        self.assertEqual(saves, [True] * 3)
+        records = map(json.loads, (in_background / "metrics.jsonl").read_text().splitlines())
+        self.assertEqual([record["in_background"] for record in records
+                          if record["event"] == "checkpoint"], [True] * 3)
 
     def test_whole_models_of_one_rank(self):
         self.compare(1)
