@@ -50,8 +50,8 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer() = default;
 
-  // A step is begin_step(), and then update() for each bucket in ascending order. update() may be
-  // called on another stream; it updates the fragments of its bucket, and touches no others.
+  // A step is begin_step(), and then update() for each bucket in ascending order, which updates the
+  // fragments of its bucket.
   virtual void begin_step(const StepSettings& step) = 0;
   virtual void update(int bucket, const StepSettings& step) = 0;
 

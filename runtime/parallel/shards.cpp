@@ -43,8 +43,7 @@ Shards::Shards(const model::ModelConfig& config, model::ModelLayout layout,
       layout_(std::move(layout)),
       options_(options),
       comm_(comm),
-      stalls_(options.device),
-      updates_(options.device, options.updates) {
+      stalls_(options.device) {
   const auto wanted =
       options_.bucket_elements > 0 ? options_.bucket_elements : kDefaultBucketElements;
   buckets_ = make_buckets(layout_, comm_.world(), options_.zero_stage == 3 ? 0 : wanted);
@@ -107,7 +106,6 @@ void Shards::wait(comm::Pending& pending) {
 const model::Unit& Shards::weights(int unit) {
   const auto index = static_cast<std::size_t>(unit);
   if (whole_weights()) {
-    wait_for_update_of(unit);  // which starts the gathering in the order `late`
     wait(gathering_[static_cast<std::size_t>(buckets_.bucket_of[index])]);
     return weight_views_[index];
   }
@@ -134,7 +132,6 @@ void Shards::prefetch(int unit) {
 
 void Shards::gather(int unit) {
   if (gathered_.contains(unit)) return;
-  wait_for_update_of(unit);
   const auto index = static_cast<std::size_t>(unit);
   const std::tuple<Tensor model::UnitMemory::*, const Tensor&, const Range&> kinds[] = {
       {&model::UnitMemory::trained, values_, buckets_.units[index]},
@@ -153,17 +150,10 @@ void Shards::gather(int unit) {
   }
 }
 
-void Shards::wait_for_update_of(int unit) const {
-  updates_.wait(buckets_.bucket_of[static_cast<std::size_t>(unit)]);
-}
-
 void Shards::update(const std::function<void(int)>& update) {
-  updates_.begin();
   for (int bucket = 0; bucket < static_cast<int>(buckets_.buckets.size()); ++bucket) {
-    updates_.run(bucket, [this, update, bucket] {
-      update(bucket);
-      gather_updated(bucket);
-    });
+    update(bucket);
+    gather_updated(bucket);
   }
 }
 
@@ -177,7 +167,6 @@ void Shards::gather_updated(int bucket) {
 }
 
 Shards::OwnPart Shards::own_part(const std::string& name) const {
-  wait_for_updates();
   for (std::size_t i = 0; i < layout_.units.size(); ++i) {
     const auto& unit = layout_.units[i];
     const std::tuple<const model::FlatLayout&, const Range&, const Tensor&> kinds[] = {
@@ -234,7 +223,6 @@ void Shards::visit(bool trained,
 
 void Shards::visit_owned(const std::vector<Tensor>& parts,
                          const std::function<void(const std::string&, const Tensor&)>& visit) {
-  wait_for_updates();
   const auto fp32 = at::TensorOptions(options_.device).dtype(at::kFloat);
   std::size_t next = 0;
   std::int64_t begin = 0;  // of the bucket in the vector of what this rank owns

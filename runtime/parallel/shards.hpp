@@ -14,7 +14,6 @@
 #include "runtime/parallel/bucket_size.hpp"
 #include "runtime/parallel/buckets.hpp"
 #include "runtime/parallel/stalls.hpp"
-#include "runtime/parallel/update_stream.hpp"
 
 namespace mgpu::parallel {
 
@@ -36,7 +35,6 @@ struct ShardOptions {
   bool overlap = true;                     // reduce during backward; false: after it
   Reduce reduce = Reduce::sum;
   bool trains = true;  // false: weights only, no memory for gradients
-  UpdateOrder updates = UpdateOrder::at_once;
 };
 
 // A fragment and its memory. The optimizer updates these, and checkpoints store their states.
@@ -61,9 +59,6 @@ struct OwnedFragment {
 //     release(), prefetch(), gradients() and gradients_done()
 //   finish_gradients()
 //   update(), in which the optimizer updates owned()
-//
-// The update of a bucket may still run when update() has returned (see UpdateOrder). Everything
-// here that reads or writes weights or gradients waits for it, a bucket at a time in a step.
 class Shards : public model::WeightProvider {
  public:
   Shards(const model::ModelConfig& config, model::ModelLayout layout, const ShardOptions& options,
@@ -90,27 +85,18 @@ class Shards : public model::WeightProvider {
   void set_voters(std::vector<bool> voters) { voters_ = std::move(voters); }
   // Waits until the step's gradients are reduced: owned() then holds them.
   void finish_gradients();
-  std::vector<OwnedFragment>& owned() {
-    wait_for_updates();
-    return owned_;
-  }
+  std::vector<OwnedFragment>& owned() { return owned_; }
   bool sharded() const { return options_.zero_stage > 0; }
   // Calls update(bucket) for each bucket, which queues the update of its fragments of owned(), in
-  // the order in which forward needs the weights; perhaps later, so `update` must hold what it
-  // needs. Starts gathering the parts that other ranks have updated (stages 1 and 2); weights()
-  // waits for them when they are needed.
+  // the order in which forward needs the weights. Starts gathering the parts that other ranks have
+  // updated (stages 1 and 2); weights() waits for them when they are needed.
   void update(const std::function<void(int bucket)>& update);
-  // Before the optimizer's state is read or written; everything here does it by itself.
-  void wait_for_updates() const { updates_.wait(); }
 
   // Drops a step that an exception has interrupted: its collectives are never waited for. For stage
   // 0. They may write to the gradients until their connections are closed.
   void abandon_step();
   // All trained weights, one-dimensional. Only where the rank has them whole (stages 0 to 2).
-  Tensor trained_weights() const {
-    wait_for_updates();
-    return values_;
-  }
+  Tensor trained_weights() const { return values_; }
 
   // Sets the tensor `name`: stores this rank's part of the whole tensor `value`. For a tensor in 4
   // bits, `value` holds its bytes.
@@ -157,7 +143,6 @@ class Shards : public model::WeightProvider {
   void with_own_part(const std::string& name, const Tensor& value, F f);
   void gather(int unit);
   void gather_updated(int bucket);
-  void wait_for_update_of(int unit) const;
   void open_bucket(int bucket);
   void reduce_bucket(int bucket);
   void median_bucket(int bucket);
@@ -194,7 +179,6 @@ class Shards : public model::WeightProvider {
   bool first_micro_batch_ = true, last_micro_batch_ = true;
   bool opens_first_bucket_ = true;  // of this micro-batch
   Stalls stalls_;
-  mutable UpdateStream updates_;  // the last member: its updates use the others
 };
 
 }  // namespace mgpu::parallel

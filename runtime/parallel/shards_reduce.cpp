@@ -51,7 +51,6 @@ void Shards::begin_micro_batch(bool first, bool last) {
 }
 
 const model::Unit& Shards::gradients(int unit) {
-  wait_for_update_of(unit);  // it reads the gradients of the step before
   const auto index = static_cast<std::size_t>(unit);
   if (!whole_gradients()) {
     open_bucket(buckets_.bucket_of[index]);
@@ -197,7 +196,6 @@ void Shards::abandon_step() {
 }
 
 void Shards::finish_gradients() {
-  wait_for_updates();
   if (whole_gradients() && !options_.overlap) {
     for (int i = static_cast<int>(buckets_.buckets.size()) - 1; i >= 0; --i) reduce_bucket(i);
   }

@@ -126,11 +126,7 @@ class Learner {
   void evaluate(const data::Batch& batch, StepRecord& record);
 
   parallel::Shards& shards() { return shards_; }
-  // Valid until the next step: later, its state may be under update.
-  optim::Optimizer& optimizer() {
-    shards_.wait_for_updates();
-    return *optimizer_;
-  }
+  optim::Optimizer& optimizer() { return *optimizer_; }
   model::Transformer& transformer() { return transformer_; }
   comm::Comm& comm() { return comm_; }
   const LearnerOptions& options() const { return options_; }
@@ -152,7 +148,7 @@ class Learner {
   comm::Comm& comm_;
   comm::Rewindable shard_comm_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  parallel::Shards shards_;  // after the optimizer, which its last updates use
+  parallel::Shards shards_;
   model::Transformer transformer_;
   std::function<void()> before_update_;
   std::optional<LossScaler> scaler_;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <stdexcept>
 #include <utility>
 
@@ -23,9 +22,6 @@
 namespace mgpu::train {
 namespace {
 
-// Not a key: results are the same, and the default becomes the faster one once it is measured.
-constexpr const char* kUpdateOrder = "MGPU_UPDATES";
-
 parallel::ShardOptions shard_options(const TrainConfig& config, at::Device device) {
   parallel::ShardOptions options;
   options.zero_stage = config.zero_stage;
@@ -36,8 +32,6 @@ parallel::ShardOptions shard_options(const TrainConfig& config, at::Device devic
     throw std::runtime_error("grad_dtype: must be fp32 beside fp16; remove it");
   options.bucket_elements = config.reduce_bucket_size;
   options.overlap = config.overlap_comm;
-  if (const char* order = std::getenv(kUpdateOrder))
-    options.updates = parallel::update_order(order);
   if (config.gradient_aggregation == Aggregation::median) {
     if (config.zero_stage > 1) {
       throw std::runtime_error("gradient_aggregation: median needs zero_stage 0 or 1");

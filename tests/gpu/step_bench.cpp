@@ -2,7 +2,7 @@
 // of known shapes, without files. For several GPUs, start it with mgpu-run.
 //   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B 8B tiny
 //   mb=8 seq=2048 steps=20 warm=5 zero=0 keep=all|input|host micros=1 lora=0 dropout=0 check=0
-//   overlap=1 updates=at_once|beside|late
+//   overlap=1
 #include <ATen/Context.h>
 #include <stdlib.h>
 
@@ -49,11 +49,11 @@ data::Batch batch(long sequences, long longest, long vocab, bool ragged) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options o{{"mb", "8"},      {"seq", "2048"},  {"steps", "20"},
-            {"warm", "5"},    {"zero", "0"},    {"keep", "all"},
-            {"micros", "1"},  {"lora", "0"},    {"check", "0"},
-            {"overlap", "1"}, {"ragged", "0"},  {"rows", std::to_string(model::kHeadRows)},
-            {"layers", "0"},  {"dropout", "0"}, {"updates", "at_once"}};
+  Options o{{"mb", "8"},      {"seq", "2048"}, {"steps", "20"},
+            {"warm", "5"},    {"zero", "0"},   {"keep", "all"},
+            {"micros", "1"},  {"lora", "0"},   {"check", "0"},
+            {"overlap", "1"}, {"ragged", "0"}, {"rows", std::to_string(model::kHeadRows)},
+            {"layers", "0"},  {"dropout", "0"}};
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     o[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
@@ -79,7 +79,6 @@ int main(int argc, char** argv) {
   options.shards.dtype = options.model.dtype = gpu ? at::kBFloat16 : at::kFloat;
   options.shards.zero_stage = static_cast<int>(number("zero"));
   options.shards.overlap = number("overlap") != 0;
-  options.shards.updates = parallel::update_order(o.at("updates"));
   options.model.head_rows = number("rows");
   options.model.adapter_scale = 2;
   options.model.adapter_dropout = std::stod(o["dropout"]);

@@ -51,43 +51,6 @@ class FakeGpus(trainer.TrainerTest):
                 self.assert_own_gpu(ranks)
                 self.assertGreater(ranks[1]["1", "ncclAllGather" if stage else "ncclAllReduce"], 0)
 
-    def test_updates_beside_the_forward_pass_stay_on_the_own_gpu(self):
-        for stage in range(4):
-            with self.subTest(stage=stage):
-                self.assert_own_gpu(self.calls(2, ["MGPU_UPDATES=beside"], zero_stage=stage,
-                                               eval_strategy="steps", eval_steps=1,
-                                               val_set_size=8))
-
-    def test_updates_beside_the_forward_pass_come_after_the_step_and_before_the_next_update(self):
-        """Follows the events: `seen` is how many kernels of each stream come before a point."""
-        stem = self.dir / "streams"
-        run = self.train_on_fakes(1, [f"FAKE_CUDA_LOG={stem}", "MGPU_UPDATES=beside"], max_steps=4)
-        self.assertEqual(run.status, 0, run.out + run.err)
-        launched, seen, recorded = collections.Counter(), collections.defaultdict(
-            collections.Counter), {}
-        updates, beside = 0, 0  # begun; kernels of training that run beside updates
-        main = "(nil)"
-        for line in (self.dir / f"{stem.name}.0").read_text().splitlines():
-            _, _, call, stream, event = line.split()
-            if "EventRecord" in call:
-                recorded[event] = collections.Counter({**seen[stream], stream: launched[stream]})
-            elif call == "cudaStreamWaitEvent":
-                seen[stream] |= recorded.get(event, collections.Counter())
-            elif "LaunchKernel" in call:
-                launched[stream] += 1
-                if stream == main:
-                    beside += any(seen[main][other] < count for other, count in launched.items()
-                                  if other != main)
-                else:
-                    # After everything of its step, which comes after all updates of the step before.
-                    self.assertEqual(seen[stream][main], launched[main])
-                    if seen[stream][main] > seen["begun"][main]:
-                        seen["begun"][main] = seen[stream][main]
-                        updates += 1
-                        self.assertEqual(seen[main][stream], launched[stream] - 1)
-        self.assertEqual(updates, 4)
-        self.assertGreater(beside, 0)
-
     def test_evaluation_and_adapters_stay_on_the_own_gpu(self):
         self.assert_own_gpu(self.calls(3, use_peft=True, eval_strategy="steps", eval_steps=1,
                                        val_set_size=8, global_batch_size=6,

@@ -4,7 +4,6 @@ Sums in another order differ in the last bits, so other numbers of ranks agree t
 same sums are made in the same order, every bit agrees.
 """
 
-import json
 import unittest
 
 import trainer
@@ -121,27 +120,6 @@ class Invariance(trainer.TrainerTest):
             with self.subTest(stage=stage):
                 self.assert_same_course(self.course(2, overlap_comm=False, **size),
                                         self.course(2, overlap_comm=True, **size))
-
-    def test_updates_as_late_as_allowed_are_bitwise_equal(self):
-        """An update that something does not wait for would be missing there. Evaluation and
-        checkpoints come in the middle."""
-        keys = dict(per_device_train_batch_size=2, max_steps=5, max_grad_norm=0.1, val_set_size=8,
-                    eval_strategy="steps", eval_steps=2, save_strategy="steps", save_steps=2)
-        for nproc, more in ((1, {}), (2, dict(zero_stage=0)), (2, dict(zero_stage=1)),
-                            (2, dict(zero_stage=2)), (2, dict(zero_stage=3)),
-                            (2, dict(zero_stage=1, optim="adamw_8bit", async_save=False)),
-                            (2, dict(zero_stage=1, use_peft=True, lora_r=4, dtype="bf16"))):
-            with self.subTest(nproc=nproc, **more):
-                runs = [self.course(nproc, variables={"MGPU_UPDATES": order}, **{**keys, **more})
-                        for order in ("at_once", "late")]
-                for column in (("loss",), ("grad_norm",), ("eval_loss", "eval")):
-                    self.assertEqual(*(run.column(*column) for run in runs))
-                files = [{name: file
-                          for step in (2, 4, 5)
-                          for name, file in json.loads((
-                              run.folder / f"checkpoint-{step}/manifest.json").read_text())
-                          ["files"].items() if name != "trainer_state.json"} for run in runs]
-                self.assertEqual(*files)
 
     def test_a_repeated_run_is_bitwise_equal(self):
         keys = dict(shuffle_dataset=True, per_device_train_batch_size=3)
