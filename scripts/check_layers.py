@@ -88,7 +88,8 @@ ARROWS = [
     ("runtime/data/*", ["runtime/data/*", "runtime/text/*", "rendezvous/base/*"]),
     ("runtime/*", ["runtime/*", "rendezvous/base/*", "rendezvous/contract.hpp",
                    "rendezvous/frame.hpp", "rendezvous/protocol.hpp",
-                   "rendezvous/store/client.hpp", "rendezvous/store/wire.hpp"]),
+                   "rendezvous/store/background_server.hpp", "rendezvous/store/client.hpp",
+                   "rendezvous/store/wire.hpp"]),
     # Programs that use the trainer as a library.
     ("docs/examples/*", ["runtime/train/*", "runtime/config/*", "rendezvous/contract.hpp"]),
     ("tests/*", ["*"]),
