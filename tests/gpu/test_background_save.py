@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -34,7 +35,7 @@ class BackgroundSave(unittest.TestCase):
             for _ in range(64)))
 
     def train(self, nproc, **keys):
-        output = self.dir / f"output-{len(list(self.dir.iterdir()))}"
+        output = self.dir / f"output-{nproc}-{keys['async_save']}"
         keys = {"model_name_or_path": str(self.dir / "model"),
                 "dataset_name": str(self.dir / "rows.jsonl"), "output_dir": str(output),
                 "dataset_prepared_path": str(self.dir / "tokens"), "max_length": 128,
@@ -61,6 +62,8 @@ class BackgroundSave(unittest.TestCase):
         records = map(json.loads, (in_background / "metrics.jsonl").read_text().splitlines())
         self.assertEqual([record["in_background"] for record in records
                           if record["event"] == "checkpoint"], [True] * 3)
+        for output in (at_once, in_background):
+            shutil.rmtree(output)
 
     def test_whole_models_of_one_rank(self):
         self.compare(1)
