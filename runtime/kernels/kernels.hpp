@@ -195,7 +195,7 @@ void low_rank_product(Type type, const void* x, const void* a, void* low, std::i
 // Adds to y [rows, width] in place.
 void add_low_rank(Type type, void* y, const LowRank& added, std::int64_t rows, std::int64_t width,
                   cudaStream_t stream);
-// The same joined with what uses y. All round y + the terms as a y in memory.
+// The same joined with what uses y. All round y + the terms to the type of y before they use it.
 // swiglu of gate_up: width is a multiple of 32.
 void swiglu(Type type, const void* gate_up, const LowRank& added, void* out, std::int64_t rows,
             std::int64_t width, cudaStream_t stream);

@@ -22,7 +22,7 @@ std::pair<Tensor, Tensor> product_and_low(const Tensor& x, const Tensor& b, cons
 
 void add_low_rank_(const Tensor& y, const LowRank& added) {
   if (!added.low.defined()) return;
-  if (on_gpu::can_add_low_rank(y, added, y.size(1))) return on_gpu::add_low_rank_(y, added);
+  if (on_gpu::can_add(y, added)) return on_gpu::add_low_rank_(y, added);
   for (const auto& term : added.terms) {
     Tensor part = y.narrow(1, term.begin, term.b.size(0));
     const Tensor low = added.low.narrow(1, term.column, term.b.size(1));

@@ -16,8 +16,8 @@
 namespace mgpu::ops {
 
 // What is to be added to a linear layer's output: each term adds scale * low[:, column : column +
-// rank] b^T to the outputs [begin, begin + size), where b is [size, rank]. The sum is rounded to
-// the type of the output. Terms do not overlap.
+// rank] b^T to the outputs [begin, begin + size), where b is [size, rank]. The output is already
+// rounded to its type, and the sum is rounded to it again. Terms do not overlap.
 struct LowRank {
   struct Term {
     Tensor b;
@@ -33,15 +33,15 @@ struct LowRank {
 // a product of all.
 bool can_add_low_rank(const Tensor& x, const LowRank& added, std::int64_t width);
 
-// Returns x b, plus `bias` in each row if it is defined, and x a^T. On a GPU with few rows the
-// second product is computed beside the first.
+// Returns x b, plus `bias` in each row if it is defined, and x a^T. On a GPU the second
+// product of few rows is computed beside the first.
 std::pair<Tensor, Tensor> product_and_low(const Tensor& x, const Tensor& b, const Tensor& bias,
                                           const Tensor& a);
 
 void add_low_rank_(const Tensor& y, const LowRank& added);
 
-// The functions of the same names in ops.hpp after add_low_rank_(). Afterwards the first argument
-// may or may not have what was added.
+// The functions of the same names in ops.hpp after add_low_rank_(). The first argument may be
+// changed.
 Tensor swiglu(const Tensor& gate_up, const LowRank& added);
 // Returns x + residual and its norm.
 std::tuple<Tensor, Tensor> add_rms_norm(const Tensor& x, const LowRank& added,

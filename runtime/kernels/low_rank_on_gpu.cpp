@@ -4,7 +4,6 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <stdexcept>
 
@@ -21,7 +20,9 @@ namespace mgpu::ops::on_gpu {
 
 namespace {
 
-constexpr std::int64_t kOutputs = 32, kRanks = 16, kHighestRank = 64;  // see kernels::LowRank
+// Outputs and ranks come in these multiples; see kernels::LowRank. What is beyond the others has
+// not been measured: there the products of cuBLAS are used.
+constexpr std::int64_t kOutputs = 32, kRanks = 16, kHighestRank = 64, kMostRows = 512;
 
 bool in_16_bits(const Tensor& x) {
   return x.is_cuda() && (x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf) &&
@@ -42,10 +43,6 @@ kernels::LowRank terms_of(const LowRank& added) {
   return out;
 }
 
-bool can_add(const Tensor& y, const LowRank& added) {
-  return fits(y, y.size(1)) && on_gpu::can_add_low_rank(y, added, y.size(1));
-}
-
 // The second stream of a device, and the events that order it with the current one. The same events
 // serve every product: waiting refers to what was recorded last.
 struct Beside {
@@ -64,7 +61,8 @@ Beside& beside(at::Device device) {
 
 bool can_low_rank_product(const Tensor& x, const Tensor& a) {
   return in_16_bits(x) && fits(x, x.size(1)) && fits(a, a.size(1)) &&
-         a.scalar_type() == x.scalar_type() && x.size(1) % kOutputs == 0 && a.size(0) % kRanks == 0;
+         a.scalar_type() == x.scalar_type() && x.size(1) % kOutputs == 0 &&
+         a.size(0) % kRanks == 0 && x.size(0) <= kMostRows;
 }
 
 LowRankProduct::LowRankProduct(const Tensor& x, const Tensor& a) {
@@ -76,6 +74,13 @@ LowRankProduct::LowRankProduct(const Tensor& x, const Tensor& a) {
   kernels::low_rank_product(type_of(x), x.const_data_ptr(), a.const_data_ptr(), low_.data_ptr(),
                             x.size(0), a.size(0), x.size(1), side.stream.stream());
   side.end.record(side.stream);
+}
+
+LowRankProduct::~LowRankProduct() {
+  // An exception came before take(): the memory must not be used again before the product is done.
+  if (!low_.defined()) return;
+  const auto current = c10::cuda::getCurrentCUDAStream(low_.device().index());
+  cudaStreamWaitEvent(current.stream(), beside(low_.device()).end.event());
 }
 
 Tensor LowRankProduct::take() {
@@ -91,6 +96,13 @@ bool can_add_low_rank(const Tensor& x, const LowRank& added, std::int64_t width)
                   rank % kRanks == 0 && rank <= kHighestRank && term.column % kRanks == 0 &&
                   term.begin % kOutputs == 0 && term.b.size(0) % kOutputs == 0;
          });
+}
+
+bool can_add(const Tensor& y, const LowRank& added) {
+  const auto& low = added.low;
+  return fits(y, y.size(1)) && on_gpu::can_add_low_rank(y, added, y.size(1)) &&
+         (!low.defined() ||
+          (low.scalar_type() == y.scalar_type() && low.size(0) == y.size(0) && low.stride(1) == 1));
 }
 
 void add_low_rank_(const Tensor& y, const LowRank& added) {
@@ -164,10 +176,14 @@ bool can_low_rank_product(const Tensor&, const Tensor&) {
 LowRankProduct::LowRankProduct(const Tensor&, const Tensor&) {
   no_low_rank_kernels();
 }
+LowRankProduct::~LowRankProduct() = default;
 Tensor LowRankProduct::take() {
   no_low_rank_kernels();
 }
 bool can_add_low_rank(const Tensor&, const LowRank&, std::int64_t) {
+  return false;
+}
+bool can_add(const Tensor&, const LowRank&) {
   return false;
 }
 void add_low_rank_(const Tensor&, const LowRank&) {

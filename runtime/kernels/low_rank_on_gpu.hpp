@@ -11,6 +11,9 @@ bool can_low_rank_product(const Tensor& x, const Tensor& a);
 class LowRankProduct {
  public:
   LowRankProduct(const Tensor& x, const Tensor& a);
+  LowRankProduct(const LowRankProduct&) = delete;
+  LowRankProduct& operator=(const LowRankProduct&) = delete;
+  ~LowRankProduct();
   // The current stream waits for the product.
   Tensor take();
 
@@ -19,6 +22,7 @@ class LowRankProduct {
 };
 
 bool can_add_low_rank(const Tensor& x, const LowRank& added, std::int64_t width);
+bool can_add(const Tensor& y, const LowRank& added);
 void add_low_rank_(const Tensor& y, const LowRank& added);
 
 bool can_swiglu(const Tensor& gate_up, const LowRank& added);

@@ -66,6 +66,16 @@ void apply_adapters(Tensor& y, const Tensor& low, const Linear& weights, double 
   }
 }
 
+std::vector<ops::LowRank::Term> terms_of(const Linear& weights) {
+  std::vector<ops::LowRank::Term> terms;
+  std::int64_t column = 0;
+  for (const auto& adapter : weights.adapters) {
+    terms.push_back({adapter.b, adapter.begin, column});
+    column += adapter.a.size(0);
+  }
+  return terms;
+}
+
 // The gradient of `low`, and those of the adapters' b.
 Tensor low_backward(const Tensor& gy, const Linear& weights, const Linear& gradients,
                     const AdapterUse& use, const Tensor& low) {
@@ -173,19 +183,18 @@ Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, Lin
   return y;
 }
 
+bool returns_parts(const Linear& weights, double scale) {
+  if (!has_adapters(weights, {scale, 0, 0}) || weights.dora()) return false;
+  const auto& a = weights.all_a;  // it has the type of x
+  return !a.is_cuda() || ops::can_add_low_rank(a, {.terms = terms_of(weights)}, outputs(weights));
+}
+
 LinearOutput linear_in_parts(const Tensor& x, const Linear& weights, double scale) {
-  const AdapterUse use{scale, 0, 0};
-  LinearSaved unused;
-  if (!has_adapters(weights, use) || weights.dora()) return {linear(x, weights, use, unused), {}};
-  LinearOutput out;
-  out.added.scale = scale;
-  std::int64_t column = 0;
-  for (const auto& adapter : weights.adapters) {
-    out.added.terms.push_back({adapter.b, adapter.begin, column});
-    column += adapter.a.size(0);
+  if (!returns_parts(weights, scale)) {
+    LinearSaved unused;
+    return {linear(x, weights, {scale, 0, 0}, unused), {}};
   }
-  if (x.is_cuda() && !ops::can_add_low_rank(x, out.added, outputs(weights)))
-    return {linear(x, weights, use, unused), {}};
+  LinearOutput out{.y = {}, .added = {.scale = scale, .terms = terms_of(weights)}};
   std::tie(out.y, out.added.low) =
       ops::product_and_low(x, whole_weight(weights, x).t(), weights.bias, weights.all_a);
   return out;

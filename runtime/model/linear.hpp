@@ -22,8 +22,8 @@ struct LinearSaved {
   Tensor lengths;  // with DoRA: see row_lengths()
 };
 
-// Builds Linear::all_b, which replaces one product per adapter by a single one. Worthwhile if many
-// small batches use the same weights.
+// Builds Linear::all_b, which replaces one product per adapter by a single one. Worthwhile if
+// linear() has many small batches of the same weights.
 Tensor adapters_side_by_side(const Linear& weights);
 
 // Builds Linear::factors for adapters with DoRA, which otherwise follow from the weights each time.
@@ -34,12 +34,15 @@ Tensor row_lengths_of(const Linear& weights, double scale);
 // y = x W^T + bias + adapters.
 Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved);
 
-// For few rows without gradients: what linear() returns, with the adapters' part on its own if that
-// is faster, so that the user of the output adds it. Never with dropout.
+// For few rows without gradients: what linear() returns, with the adapters' part on its own where
+// returns_parts(), so that the user of the output adds it. Never with dropout.
 struct LinearOutput {
   Tensor y;
   ops::LowRank added;
 };
+// On a CPU always, unless there are no adapters or they have DoRA; on a GPU if our kernels can add
+// it.
+bool returns_parts(const Linear& weights, double scale);
 LinearOutput linear_in_parts(const Tensor& x, const Linear& weights, double scale);
 
 // Saves what linear() saves, without computing y.

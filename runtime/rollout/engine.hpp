@@ -12,8 +12,8 @@
 
 namespace mgpu::rollout {
 
-// A prompt and one seed per completion. A completion depends only on the weights, its prompt and
-// its seed, not on what is generated at the same time.
+// A prompt and one seed per completion. Up to rounding, a completion depends only on the weights,
+// its prompt and its seed, not on what is generated at the same time.
 struct Request {
   std::vector<std::int32_t> tokens;  // at least one
   std::vector<std::uint64_t> seeds;
@@ -31,10 +31,10 @@ struct EngineOptions {
   // as they grow.
   std::int64_t pages = 0;
   std::int64_t prompt_tokens = 8192;  // per prefill pass
-  // Decoding steps that are queued on the device, at most: the host examines tokens after a burst.
+  // Decoding steps that are queued on the device, at most.
   std::int64_t burst = 1;
   // Two bursts of half the size, of which the host examines one while the device computes the
-  // other. It does not change what is generated.
+  // other. Up to rounding it does not change what is generated.
   bool overlap = true;
 };
 

@@ -19,9 +19,9 @@
 namespace mgpu::rollout {
 namespace {
 
-// A sequence that has ended keeps its row for half of `Work::burst` longer than without overlap. If
-// completions are at least so many times as long as `Work::burst`, that costs less than the host's
-// time. The row matters more if others wait for it.
+// A sequence that has ended is computed for a quarter of `Work::burst` longer than without overlap,
+// and others get its slot half of it later. If completions are at least so many times as long as
+// `Work::burst`, that costs less than the host's time.
 constexpr std::int64_t kLong = 4, kLongIfOthersWait = 8;
 
 }  // namespace

@@ -65,8 +65,8 @@ struct Engine::Burst {
   Rows::Results results;
 };
 
-// Waits for the device at its end, however that comes about, so that nothing is destroyed (graphs,
-// and the tensors that they use) while queued steps use it.
+// Waits for the current stream at its end, however that comes about, so that nothing is destroyed
+// (graphs, and the tensors that they use) while queued steps use it.
 struct UnfinishedWork {
   at::Device device;
   ~UnfinishedWork();

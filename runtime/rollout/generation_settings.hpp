@@ -49,7 +49,8 @@ struct GenerationSettings {
   BeamSettings beams;
   // Decodes tokens; required for stop_texts.
   std::function<std::string(std::span<const std::int32_t>)> text_of;
-  // Called before every burst of decoding steps; true ends generation. Empty: nothing does.
+  // Called each time before bursts of decoding steps are queued or examined; true ends generation
+  // after the steps that are queued already. Empty: nothing does.
   std::function<bool()> cancelled = {};
 };
 

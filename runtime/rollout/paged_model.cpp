@@ -61,7 +61,8 @@ PagedModel::PagedModel(const model::ModelConfig& config, const ModelOptions& opt
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     auto block = unit(model::block_unit(static_cast<int>(layer))).block;
     for (auto* linear : block.linears()) {
-      linear->all_b = model::adapters_side_by_side(*linear);
+      if (!model::returns_parts(*linear, options.adapter_scale))
+        linear->all_b = model::adapters_side_by_side(*linear);
       linear->factors = model::factors_of(*linear, options.adapter_scale);
     }
     blocks_.push_back(std::move(block));

@@ -25,7 +25,7 @@ struct RowsShape {
 };
 
 // The inputs and outputs of decoding steps, in tensors that keep their addresses from step to step.
-// No function waits for the device.
+// Only Results::wait() waits for the device.
 class Rows {
  public:
   static constexpr std::int32_t kNew = -1;

@@ -147,7 +147,8 @@ class RoleAccounting {
  private:
   void add(RoleMemory line) { lines_.push_back(std::move(line)); }
 
-  // A copy of the adapters of all layers, laid out for small batches.
+  // A copy of the adapters of all layers, laid out for small batches. Where decoding adds them in
+  // parts there is none, which depends on the GPU.
   std::int64_t adapters() const {
     if (!request_.config.use_peft) return 0;
     const auto& m = request_.model;

@@ -152,7 +152,29 @@ TEST_CASE("allowed sequences are examined after every step", "[engine][overlap]"
   CHECK(ours.counts.queued_behind == 0);
 }
 
-TEST_CASE("an exception while a burst is queued leaves nothing behind", "[engine][overlap]") {
+TEST_CASE("cancellation while a burst is queued keeps no pages", "[engine][overlap]") {
+  auto config = rollout_test::small_config();
+  rollout_test::Kept kept(config);
+  rollout::GenerationSettings settings;
+  settings.max_tokens = 60;
+  settings.stop_tokens = {3, 4, 5};
+  rollout::Engine engine(config, {.sequences = 12, .longest = 98, .burst = 2}, kept);
+  const auto expected = engine.generate(prompts(), settings);
+  auto cancelled = settings;
+  int calls = 0;
+  cancelled.cancelled = [&] { return ++calls == 4; };
+  for (int i = 0; i < 3; ++i) {
+    calls = 0;
+    CHECK(engine.generate(prompts(), cancelled).empty());
+    CHECK(engine.counts().queued_behind > 0);
+  }
+  const auto again = engine.generate(prompts(), settings);
+  for (std::size_t p = 0; p < expected.size(); ++p)
+    for (std::size_t i = 0; i < expected[p].size(); ++i)
+      CHECK(again[p][i].tokens == expected[p][i].tokens);
+}
+
+TEST_CASE("an exception while a burst is queued waits for it", "[engine][overlap]") {
   const auto config = rollout_test::small_config();
   rollout_test::Kept kept(config);
   rollout::GenerationSettings settings;
