@@ -8,11 +8,13 @@ import time
 
 FREE = 64 << 20  # bytes that a node may still take when its memory is made to run out
 # Takes memory in small pieces until the process in argv[1] is gone. If the kernel has to kill a
-# second process while that one is ending, it is this one. The score of this process must stay
-# below that of the other one (1000) even when it has become larger, in place of the page cache.
+# second process while that one is ending, it is this one: its score must be above that of another
+# rank, whose libraries may be charged to another group and so not be part of the limit. It must
+# stay below that of the process (1000) even when this one has become larger, in place of the page
+# cache.
 EATER = """
 import os, sys, time
-open("/proc/self/oom_score_adj", "w").write("300")
+open("/proc/self/oom_score_adj", "w").write("800")
 taken = []
 def lives(pid):
     try:
