@@ -15,7 +15,7 @@
 //
 // Such a sequence gives its pages back while the device may still write to them. That is right
 // because everything that writes pages (steps, prefill passes, copies of pages) runs on the current
-// stream: whoever gets a page writes to it later.
+// stream: a sequence that gets a page writes to it later.
 namespace mgpu::rollout {
 namespace {
 
