@@ -1,9 +1,9 @@
-#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "runtime/rollout/engine.hpp"
+#include "tests/runtime/rollout/compare_completions.hpp"
 #include "tests/runtime/rollout/small_model.hpp"
 #include "tests/support/catch.hpp"
 
@@ -44,17 +44,7 @@ Outcome outcome_of(rollout::EngineOptions options, const rollout::GenerationSett
 
 void check_equal(const Outcome& ours, const Outcome& theirs) {
   CHECK(ours.counts.tokens == theirs.counts.tokens);
-  REQUIRE(ours.completions.size() == theirs.completions.size());
-  for (std::size_t p = 0; p < ours.completions.size(); ++p)
-    for (std::size_t i = 0; i < ours.completions[p].size(); ++i) {
-      const auto &a = ours.completions[p][i], &b = theirs.completions[p][i];
-      CAPTURE(p, i);
-      CHECK(a.tokens == b.tokens);
-      CHECK(a.stop_reason == b.stop_reason);
-      REQUIRE(a.log_probs.size() == b.log_probs.size());
-      for (std::size_t t = 0; t < a.log_probs.size(); ++t)
-        CHECK(std::abs(a.log_probs[t] - b.log_probs[t]) < 1e-4);
-    }
+  rollout_test::check_near(ours.completions, theirs.completions);
 }
 
 struct Case {
