@@ -21,11 +21,6 @@ namespace {
 
 constexpr std::uint64_t kNoiseStream = ~0ULL;  // no layer's dropout has this number
 
-Tensor to_host(const Tensor& x) {
-  Tensor host = at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(x.is_cuda()));
-  return host.copy_(x, /*non_blocking=*/true);
-}
-
 // Holds a unit's weights and releases them when the scope ends.
 class ScopedUnit {
  public:
@@ -122,7 +117,7 @@ ops::TokenScores scores_of(const HeadRows& rows, double temperature) {
 }  // namespace
 
 Transformer::Transformer(ModelConfig config, TransformerOptions options)
-    : config_(std::move(config)), options_(std::move(options)) {}
+    : config_(std::move(config)), options_(std::move(options)), host_copies_(options_.device) {}
 
 void Transformer::grow_table(std::int64_t positions) {
   if (rope_.cos.defined() && rope_.cos.size(0) >= positions) return;
@@ -172,7 +167,7 @@ Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& cont
     if (layers != nullptr) {
       const auto saves = saved_activations_of(layer);
       Layer kept;
-      kept.input = saves == SavedActivations::on_host ? to_host(x) : x;
+      kept.input = saves == SavedActivations::on_host ? host_copies_.to_host(x) : x;
       if (saves == SavedActivations::all) kept.saved = std::move(saved);
       layers->push_back(std::move(kept));
     }
@@ -183,15 +178,19 @@ Tensor Transformer::forward_blocks(const DeviceBatch& batch, const Context& cont
 
 Tensor Transformer::backward_blocks(Tensor g, const Context& context, WeightProvider& provider,
                                     std::vector<Layer>& layers) {
+  const auto on_host = [&](std::int64_t layer) {
+    return saved_activations_of(layer) == SavedActivations::on_host;
+  };
+  if (on_host(config_.layers - 1)) host_copies_.begin_return(layers.back().input);
   for (std::int64_t layer = config_.layers - 1; layer >= 0; --layer) {
     const int unit = block_unit(layer);
     const ScopedUnit weights(provider, unit);
     if (layer > 0) provider.prefetch(unit - 1);
     Layer kept = std::move(layers.back());
     layers.pop_back();
-    if (saved_activations_of(layer) == SavedActivations::on_host) {
-      kept.input = kept.input.to(options_.device, /*non_blocking=*/true);
-    }
+    if (on_host(layer)) kept.input = host_copies_.take();
+    // The next one comes while this layer is computed.
+    if (layer > 0 && on_host(layer - 1)) host_copies_.begin_return(layers.back().input);
     if (saved_activations_of(layer) != SavedActivations::all) {
       block_forward_again(kept.input, weights->block, context, static_cast<int>(layer), kept.saved);
     }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/kernels/host_copies.hpp"
 #include "runtime/kernels/ops.hpp"
 #include "runtime/model/block.hpp"
 #include "runtime/model/model_config.hpp"
@@ -112,6 +113,7 @@ class Transformer {
   ModelConfig config_;
   TransformerOptions options_;
   RopeTable rope_;
+  ops::HostCopies host_copies_;
 };
 
 }  // namespace mgpu::model

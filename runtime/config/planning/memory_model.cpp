@@ -166,14 +166,15 @@ constexpr Formula kFormulas[] = {
     // before their norms.
     {Moment::always, activations, "kept by layers", "L T (w (4H + Q + A + 2I) + 4h + 8)",
      [](const Shape& s) { return recomputes(s) ? 0 : s.L * s.T * kept_token(s); }},
-    // With recomputation only the layer's input. Offloaded inputs come back one by one.
+    // With recomputation only the layer's input. Offloaded inputs come back one by one, each while
+    // the layer above it is computed.
     {Moment::head, activations, "kept by layers, recomputed", "L T w H",
      [](const Shape& s) {
        return s.recompute == Recompute::full ? s.L * s.T * input_token(s) : 0;
      }},
-    {Moment::layer, activations, "kept by layers, recomputed", "L T w H, offloaded: T w H",
+    {Moment::layer, activations, "kept by layers, recomputed", "L T w H, offloaded: 2 T w H",
      [](const Shape& s) {
-       return recomputes(s) ? (s.recompute == Recompute::full ? s.L : 1) * s.T * input_token(s) : 0;
+       return recomputes(s) ? (s.recompute == Recompute::full ? s.L : 2) * s.T * input_token(s) : 0;
      }},
     {Moment::layer, activations, "backward pass of a layer",
      "T w (H + 3I), with dropout + T w I, with DoRA + T w 3I, recomputed: + T (w (3H + Q + A + 2I) "
