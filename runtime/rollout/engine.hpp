@@ -58,11 +58,13 @@ class Engine {
 
   // Counters of the last call: decoding steps and completion tokens, prefilled prompts and their
   // tokens; sequences in a decoding step, summed over the steps, also those that had ended without
-  // the host's knowledge; tokens of prompts and completions that were computed once more because
-  // there were not enough pages; bursts that were queued behind another one.
+  // the host's knowledge; both again for the steps while completions wait to start; tokens of
+  // prompts and completions that were computed once more because there were not enough pages;
+  // bursts that were queued behind another one.
   struct Counts {
     std::int64_t steps = 0, tokens = 0, prompts = 0, prompt_tokens = 0;
-    std::int64_t rows = 0, computed_again = 0, queued_behind = 0;
+    std::int64_t rows = 0, steps_while_waiting = 0, rows_while_waiting = 0;
+    std::int64_t computed_again = 0, queued_behind = 0;
     double decode_seconds = 0,
            prefill_seconds = 0;  // prefill includes the first token of each completion
 

@@ -105,6 +105,10 @@ bool Engine::queue_burst(Work& work, std::int64_t most_steps) {
   burst.results = rows.results(steps);
   counts_.steps += steps;
   counts_.rows += steps * count;
+  if (!work.waiting.empty()) {
+    counts_.steps_while_waiting += steps;
+    counts_.rows_while_waiting += steps * count;
+  }
   counts_.queued_behind += work.queued.empty() ? 0 : 1;
   work.steps_since_start += steps;
   work.state = rows.state();

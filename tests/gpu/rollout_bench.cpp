@@ -237,10 +237,15 @@ int main(int argc, char** argv) {
         round, bench::seconds() - start, n.prompt_tokens, n.prefill_seconds, n.tokens,
         n.decode_seconds, n.steps, static_cast<double>(n.tokens) / n.decode_seconds,
         static_cast<double>(train::device_memory(device).reserved) / (1 << 30));
-    printf("           %.1f sequences at a time, %.2f %% of the tokens computed again\n",
-           static_cast<double>(n.rows) / static_cast<double>(n.steps),
-           100. * static_cast<double>(n.computed_again) /
-               static_cast<double>(n.tokens + n.prompt_tokens));
+    const auto mean = [](std::int64_t of, std::int64_t steps) {
+      return static_cast<double>(of) / static_cast<double>(std::max<std::int64_t>(1, steps));
+    };
+    printf(
+        "           %.1f sequences at a time, %.1f while others wait; %.2f %% of the tokens "
+        "computed again\n",
+        mean(n.rows, n.steps), mean(n.rows_while_waiting, n.steps_while_waiting),
+        100. * static_cast<double>(n.computed_again) /
+            static_cast<double>(n.tokens + n.prompt_tokens));
   }
   if (number("mean") > 0) {
     comm->close();
