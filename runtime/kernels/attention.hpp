@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/kernels/attention_plans.hpp"
+
 // Causal attention within sequences that are concatenated without padding.
 namespace mgpu::ops {
 
@@ -35,7 +37,10 @@ struct Sequences {
   bool equal = false;  // all sequences have the same length
   // Undefined if `equal`: the index of every token in the padded layout [sequences, longest].
   Tensor places;
-  bool cudnn = false;  // on a GPU: cuDNN computes the attention, otherwise flash attention
+  // On a GPU, what cuDNN computes; flash attention computes all, or the rest of it.
+  std::vector<CudnnPart> cudnn;
+  Tensor rest, rest_starts;  // see AttentionDivision; on the device, undefined if there is no rest
+  std::int64_t rest_longest = 0;
   SharedBeginnings beginnings;
 };
 
@@ -43,17 +48,20 @@ struct Attention {
   Tensor out;  // [tokens, heads * head_dim]
   Tensor lse;  // with shared beginnings [heads, tokens], otherwise as the backend has it
   Tensor first_state, second_state;  // what the backend's backward needs
+  struct Part {
+    Tensor lse, first_state, second_state;
+  };
+  std::vector<Part> parts = {};  // of Sequences::cudnn; the above is then of the rest
 };
 
 struct HeadShape {
   std::int64_t heads, kv_heads, head_dim;
 };
 
-// Counts one more micro-batch with these sequences and sets Sequences::cudnn. Call it once per
-// micro-batch, so that all layers, and a recomputed forward pass, use the same implementation.
-// cuDNN is twice as fast as flash attention, but it needs a plan for every shape, supports only
-// sequences of equal length without shared beginnings here, and its backward pass adds in varying
-// order. Not thread-safe.
+// Counts one more micro-batch with these sequences and decides what cuDNN computes. Call it once
+// per micro-batch, so that all layers, and a recomputed forward pass, use the same implementation.
+// cuDNN is twice as fast as flash attention, but it needs a plan for every shape, supports no
+// shared beginnings here, and its backward pass adds in varying order. Not thread-safe.
 void choose_attention(Sequences& sequences, const HeadShape& shape, at::Device device,
                       at::ScalarType dtype);
 

@@ -5,13 +5,15 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
+#include <vector>
 
 namespace mgpu::ops {
 
 // What cuDNN needs a plan of its own for.
 struct AttentionShape {
   std::int64_t sequences = 0, length = 0;
-  bool padded = false;  // cuDNN gets copies, which have other strides
+  bool padded = false;  // cuDNN gets copies, which have other strides than views
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 
   friend auto operator<=>(const AttentionShape&, const AttentionShape&) = default;
@@ -45,5 +47,30 @@ class AttentionPlans {
   std::set<AttentionShape> plans_;
   std::map<AttentionShape, int> counts_;  // of shapes without a plan
 };
+
+// A sequence, or adjacent ones of equal length, that cuDNN computes.
+struct CudnnPart {
+  std::int64_t begin = 0;     // its first token in the micro-batch
+  std::int64_t count = 0;     // sequences
+  std::int64_t length = 0;    // of each
+  std::int64_t computed = 0;  // with the padding at its end, which no real token sees
+
+  std::int64_t tokens() const { return count * length; }
+};
+
+// What computes the sequences of a micro-batch.
+struct AttentionDivision {
+  std::vector<CudnnPart> cudnn;
+  // The other sequences, for flash attention, as if there were no others.
+  std::vector<std::int64_t> rest;         // their tokens in the micro-batch
+  std::vector<std::int32_t> rest_starts;  // [sequences + 1], or empty if there is no rest
+  std::int64_t rest_longest = 0;
+};
+
+// Counts a micro-batch with sequences at `starts` [sequences + 1]. Sequences of equal length are
+// one part. Of others each long one is, padded to one of eight lengths between two powers of 2, so
+// that few plans serve all lengths. `model` has the heads.
+AttentionDivision divide_attention(std::span<const std::int32_t> starts,
+                                   const AttentionShape& model, AttentionPlans& plans);
 
 }  // namespace mgpu::ops

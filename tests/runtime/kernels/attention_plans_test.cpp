@@ -1,10 +1,13 @@
 #include "runtime/kernels/attention_plans.hpp"
 
+#include <vector>
+
 #include "tests/support/catch.hpp"
 
 using mgpu::ops::AttentionPlanLimits;
 using mgpu::ops::AttentionPlans;
 using mgpu::ops::AttentionShape;
+using mgpu::ops::divide_attention;
 
 namespace {
 
@@ -68,4 +71,66 @@ TEST_CASE("shapes differ by everything that a plan depends on", "[plans]") {
     CHECK_FALSE(plans.count(other));
     CHECK(plans.count(other));
   }
+}
+
+namespace {
+
+constexpr AttentionShape kHeads{.heads = 12, .kv_heads = 2, .head_dim = 128};
+
+std::vector<std::int32_t> starts_of(const std::vector<std::int32_t>& lengths) {
+  std::vector<std::int32_t> starts{0};
+  for (const auto length : lengths) starts.push_back(starts.back() + length);
+  return starts;
+}
+
+}  // namespace
+
+TEST_CASE("sequences of equal length are one part, padded to a multiple of 64", "[plans]") {
+  AttentionPlans plans;
+  const auto division = divide_attention(starts_of({70, 70, 70}), kHeads, plans);
+  REQUIRE(division.cudnn.size() == 1);
+  const auto& part = division.cudnn.front();
+  CHECK((part.begin == 0 && part.count == 3 && part.length == 70 && part.computed == 128));
+  CHECK(division.rest.empty());
+  CHECK(division.rest_starts.empty());
+}
+
+TEST_CASE("of unequal sequences each long one is a part, and the short ones are the rest",
+          "[plans]") {
+  AttentionPlans plans;
+  const auto division = divide_attention(starts_of({3, 1500, 1023, 2048, 2}), kHeads, plans);
+  REQUIRE(division.cudnn.size() == 2);
+  const auto &first = division.cudnn[0], &second = division.cudnn[1];
+  CHECK((first.begin == 3 && first.count == 1 && first.length == 1500 && first.computed == 1536));
+  CHECK((second.begin == 2526 && second.length == 2048 && second.computed == 2048));
+  CHECK(division.rest_starts == std::vector<std::int32_t>{0, 3, 1026, 1028});
+  CHECK(division.rest_longest == 1023);
+  REQUIRE(division.rest.size() == 1028);
+  CHECK((division.rest[0] == 0 && division.rest[2] == 2));
+  CHECK((division.rest[3] == 1503 && division.rest[1025] == 2525));
+  CHECK((division.rest[1026] == 4574 && division.rest[1027] == 4575));
+}
+
+TEST_CASE("packed sequences of all lengths need few plans and little padding", "[plans]") {
+  AttentionPlans plans;
+  for (int pass = 0; pass < 10; ++pass)
+    for (std::int32_t length = 1024; length <= 32768; length += 37) {
+      const auto division = divide_attention(starts_of({length, 5}), kHeads, plans);
+      for (const auto& part : division.cudnn) {
+        CHECK(part.computed >= part.length);
+        CHECK(part.computed * 8 < part.length * 9);
+      }
+      if (pass == 9) CHECK(division.cudnn.size() == 1);
+    }
+  CHECK(plans.plans() <= 5 * 8 * 2 + 1);
+}
+
+TEST_CASE("sequences without a plan are left to flash attention", "[plans]") {
+  AttentionPlans plans({.at_once = 0, .often = 2, .most = 4, .counted = 5});
+  const auto equal = divide_attention(starts_of({64, 64}), kHeads, plans);
+  CHECK(equal.cudnn.empty());
+  CHECK(equal.rest_starts == std::vector<std::int32_t>{0, 64, 128});
+  const auto unequal = starts_of({2000, 1100});
+  CHECK(divide_attention(unequal, kHeads, plans).cudnn.empty());
+  CHECK(divide_attention(unequal, kHeads, plans).cudnn.size() == 2);
 }
