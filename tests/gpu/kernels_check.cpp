@@ -433,7 +433,7 @@ void check_attention(const std::vector<int>& lengths, const ops::HeadShape& shap
   // A shape gets its plan when it has come often.
   for (int i = 0; cudnn && device.cudnn.empty() && i < 10; ++i)
     ops::choose_attention(device, shape, at::kCUDA, type);
-  require("cuDNN computes what it should", cudnn == !device.cudnn.empty());
+  gpu_test::require("cuDNN computes what it should", cudnn == !device.cudnn.empty());
   device.starts = host.starts.to(at::kCUDA);
   device.places = host.places.to(at::kCUDA);
   const auto qkv = draw({host.tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim}, type);
