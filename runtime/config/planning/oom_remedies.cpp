@@ -18,6 +18,8 @@ namespace {
 
 constexpr const char* kMicroBatch = "per_device_train_batch_size";
 constexpr const char* kRecompute = "gradient_checkpointing";
+constexpr const char* kAllWord = "all";
+constexpr const char* kLayers = "recomputed_layers";
 constexpr const char* kStage = "zero_stage";
 
 int highest_stage(const TrainConfig& config, std::int64_t ranks) {
@@ -44,6 +46,28 @@ std::optional<std::int64_t> number_in(const std::string& change, const char* key
   const auto [stop, error] = std::from_chars(change.data() + begin.size(), end, number);
   if (error != std::errc() || stop != end) return {};
   return number;
+}
+
+// Makes a change of what is recomputed, unless the settings need less memory already.
+void recompute_more(TrainConfig& config, const std::string& change) {
+  auto& way = config.gradient_checkpointing;
+  auto& layers = config.recomputed_layers;
+  const bool offload = change == change_of(kRecompute, recompute_word(Recompute::offload));
+  const bool all = offload || change == change_of(kLayers, kAllWord) ||
+                   change == change_of(kRecompute, recompute_word(Recompute::full));
+  const auto wanted = all ? kAllLayers : number_in(change, kLayers).value_or(0);
+  if (wanted == 0 || wanted < kAllLayers) return;
+  if (way == Recompute::no) {
+    way = Recompute::full;
+    layers = wanted;
+  }
+  if (offload) way = Recompute::offload;
+  if (layers > 0) layers = all ? kAllLayers : std::max(layers, wanted);
+}
+
+// The number of recomputed layers of settings with which nothing else was recomputed.
+std::int64_t layers_before(const TrainConfig& config) {
+  return config.gradient_checkpointing == Recompute::no ? kAllLayers : config.recomputed_layers;
 }
 
 // Changes of the recipe that need less memory than the last attempt. It did not fit, so the memory
@@ -73,9 +97,13 @@ bool may_divide_micro_batches(const TrainConfig& config) {
          values.number("top_entropy_quantile").value_or(1) >= 1;
 }
 
-std::vector<OomRemedy> oom_remedies(const TrainConfig& config, std::int64_t ranks) {
-  OomRemedy now{
-      config.per_device_train_batch_size, config.gradient_checkpointing, config.zero_stage, {}};
+std::vector<OomRemedy> oom_remedies(const PlanRequest& request) {
+  const auto& config = request.config;
+  OomRemedy now{config.per_device_train_batch_size,
+                config.gradient_checkpointing,
+                config.recomputed_layers,
+                config.zero_stage,
+                {}};
   std::vector<OomRemedy> all;
   const auto add = [&](const char* key, const auto& value) {
     now.change = change_of(key, value);
@@ -85,12 +113,25 @@ std::vector<OomRemedy> oom_remedies(const TrainConfig& config, std::int64_t rank
     now.per_device = (now.per_device + 1) / 2;
     add(kMicroBatch, now.per_device);
   }
-  for (const auto way : {Recompute::full, Recompute::offload}) {
-    if (now.recompute == way || now.recompute == Recompute::offload) continue;
-    now.recompute = way;
-    add(kRecompute, recompute_word(way));
+  if (now.recompute == Recompute::no) {
+    auto failed = request;
+    failed.config.per_device_train_batch_size = now.per_device;
+    now.recompute = Recompute::full;
+    now.recomputed_layers = layers_after_failure(failed);
+    if (now.recomputed_layers > 0)
+      add(kLayers, now.recomputed_layers);
+    else
+      add(kRecompute, recompute_word(now.recompute));
   }
-  while (now.zero_stage < highest_stage(config, ranks)) {
+  if (now.recomputed_layers > 0) {
+    now.recomputed_layers = kAllLayers;
+    add(kLayers, kAllWord);
+  }
+  if (now.recompute != Recompute::offload) {
+    now.recompute = Recompute::offload;
+    add(kRecompute, recompute_word(now.recompute));
+  }
+  while (now.zero_stage < highest_stage(config, request.ranks)) {
     ++now.zero_stage;
     add(kStage, now.zero_stage);
   }
@@ -114,9 +155,7 @@ TrainConfig with_changes(TrainConfig config, const std::vector<std::string>& cha
     if (const auto stage = number_in(change, kStage))
       config.zero_stage = std::max(config.zero_stage,
                                    static_cast<int>(std::clamp<std::int64_t>(*stage, 0, highest)));
-    if (config.gradient_checkpointing == Recompute::offload) continue;
-    for (const auto way : {Recompute::full, Recompute::offload})
-      if (change == change_of(kRecompute, recompute_word(way))) config.gradient_checkpointing = way;
+    recompute_more(config, change);
   }
   return config;
 }
@@ -127,6 +166,9 @@ std::string changed_settings(const TrainConfig& recipe, const TrainConfig& now) 
     changes.push_back(change_of(kMicroBatch, now.per_device_train_batch_size));
   if (now.gradient_checkpointing != recipe.gradient_checkpointing)
     changes.push_back(change_of(kRecompute, recompute_word(now.gradient_checkpointing)));
+  if (now.gradient_checkpointing != Recompute::no && now.recomputed_layers != layers_before(recipe))
+    changes.push_back(now.recomputed_layers > 0 ? change_of(kLayers, now.recomputed_layers)
+                                                : change_of(kLayers, kAllWord));
   if (now.zero_stage != recipe.zero_stage) changes.push_back(change_of(kStage, now.zero_stage));
   return fmt::format("{}", fmt::join(changes, ", "));
 }
