@@ -75,6 +75,7 @@ void Session::use_oom_remedies(PlanRequest& request) {
   if (!enough) throw_recipe_error(no_remedy_left(request, oom_.changes));
   request.config = with_changes(recipe, oom_.changes, ranks);
   config_.per_device_train_batch_size = request.config.per_device_train_batch_size;
+  config_.grpo = request.config.grpo;
   config_.gradient_checkpointing = request.config.gradient_checkpointing;
   config_.recomputed_layers = request.config.recomputed_layers;
   config_.zero_stage = request.config.zero_stage;

@@ -81,10 +81,13 @@ std::string settings_text(const TrainConfig& config, std::int64_t ranks) {
       config.task == Task::grpo
           ? fmt::format("max_completion_length {} after each prompt", completion_length(config))
           : fmt::format("max_length {}", config.max_length);
+  const auto budget = micro_batch_tokens(config);
   return fmt::format(
-      "the run had per_device_train_batch_size {} x {}, gradient_checkpointing {}, "
-      "zero_stage {} on {} rank{}, training {}",
-      config.per_device_train_batch_size, length, recomputation_text(config),
+      "the run had {}, gradient_checkpointing {}, zero_stage {} on {} rank{}, training {}",
+      budget > 0 ? fmt::format("micro_batch_tokens {}, {}", budget, length)
+                 : fmt::format("per_device_train_batch_size {} x {}",
+                               config.per_device_train_batch_size, length),
+      recomputation_text(config),
       config.zero_stage == kAutomaticStage ? std::string("auto")
                                            : std::to_string(config.zero_stage),
       ranks, ranks == 1 ? "" : "s", what);
@@ -94,12 +97,15 @@ std::string settings_text(const TrainConfig& config, std::int64_t ranks) {
 std::vector<std::string> remedies(const TrainConfig& config, std::int64_t ranks,
                                   const std::optional<PlanRequest>& plan) {
   std::vector<std::string> all;
-  if (const auto size = config.per_device_train_batch_size; size > 1)
+  if (const auto tokens = micro_batch_tokens(config); tokens > 0) {
+    if (tokens > 1) all.push_back(fmt::format("micro_batch_tokens: {}", tokens / 2));
+  } else if (const auto size = config.per_device_train_batch_size; size > 1) {
     all.push_back(fmt::format("per_device_train_batch_size: {}{}", size / 2,
                               config.global_batch_size > 0 || config.task == Task::grpo
                                   ? ""
                                   : fmt::format(" with gradient_accumulation_steps: {}",
                                                 2 * config.gradient_accumulation_steps)));
+  }
   if (const auto more = more_recomputation(config, plan); !more.empty()) all.push_back(more);
   const int highest = config.gradient_aggregation == Aggregation::median ? 1 : 3;
   if (ranks > 1 && config.zero_stage < highest)

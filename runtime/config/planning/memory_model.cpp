@@ -8,7 +8,6 @@
 
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/optimizer_choice.hpp"
-#include "runtime/config/planning/oom_remedies.hpp"
 #include "runtime/model/linear_layers.hpp"
 #include "runtime/parallel/bucket_size.hpp"
 
@@ -279,9 +278,11 @@ Shape parameters_of(const model::ModelConfig& m, const TrainConfig& config) {
   return s;
 }
 
-// Of a micro-batch with the longest rows. With GRPO the completions of a prompt are kept together,
-// and their prompt is computed once. Truncated completions that are left out can divide groups.
+// Of the largest micro-batch, with the longest rows. With GRPO the completions of a prompt are kept
+// together, and their prompt is computed once. Truncated completions that are left out can divide
+// groups.
 std::int64_t tokens_at_once(const TrainConfig& config) {
+  if (micro_batch_tokens(config) > 0) return most_micro_batch_tokens(config);
   const auto rows = config.per_device_train_batch_size;
   const GrpoValues values(config);
   if (config.task != Task::grpo || !may_divide_micro_batches(config) ||
@@ -320,7 +321,8 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
   s.dropout = s.lora && config.lora_dropout > 0;
   s.median = config.gradient_aggregation == Aggregation::median;
   s.timed = config.gemm_choice == GemmSelection::timed;
-  s.accumulates = config.gradient_accumulation_steps > 1 || config.global_batch_size > 0;
+  s.accumulates = config.gradient_accumulation_steps > 1 || config.global_batch_size > 0 ||
+                  micro_batch_tokens(config) > 0;
   s.d = head_dim;
   s.n = m.qk_norm ? s.h + static_cast<double>(m.kv_heads) : 0;
   s.nested = config.use_bnb_nested_quant;

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "runtime/config/grpo_choices.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/resolve.hpp"
 
@@ -18,6 +17,7 @@ namespace {
 
 constexpr const char* kMicroBatch = "per_device_train_batch_size";
 constexpr const char* kRecompute = "gradient_checkpointing";
+constexpr const char* kTokens = "micro_batch_tokens";
 constexpr const char* kAllWord = "all";
 constexpr const char* kLayers = "recomputed_layers";
 constexpr const char* kStage = "zero_stage";
@@ -46,6 +46,11 @@ std::optional<std::int64_t> number_in(const std::string& change, const char* key
   const auto [stop, error] = std::from_chars(change.data() + begin.size(), end, number);
   if (error != std::errc() || stop != end) return {};
   return number;
+}
+
+// Only of settings that have such a budget.
+void set_micro_batch_tokens(TrainConfig& config, std::int64_t tokens) {
+  if (tokens > 0) config.grpo[kTokens] = std::to_string(tokens);
 }
 
 // Makes a change of what is recomputed, unless the settings need less memory already.
@@ -85,37 +90,28 @@ std::vector<std::string> smaller_settings(const PlanRequest& request,
 
 }  // namespace
 
-bool may_divide_micro_batches(const TrainConfig& config) {
-  if (config.task != Task::grpo) return true;
-  const GrpoValues values(config);
-  const bool entropy =
-      values.flag("use_adaptive_entropy") || values.number("entropy_coef").value_or(0) != 0;
-  const bool mean_of_entropies =
-      entropy &&
-      values.choice("loss_normalization", loss_normalizations()) != LossNormalization::window;
-  return values.choice("loss_type", loss_types()) != LossType::bnpo && !mean_of_entropies &&
-         values.number("top_entropy_quantile").value_or(1) >= 1;
-}
-
 std::vector<OomRemedy> oom_remedies(const PlanRequest& request) {
   const auto& config = request.config;
-  OomRemedy now{config.per_device_train_batch_size,
-                config.gradient_checkpointing,
-                config.recomputed_layers,
-                config.zero_stage,
-                {}};
+  OomRemedy now{
+      config.per_device_train_batch_size, micro_batch_tokens(config), config.gradient_checkpointing,
+      config.recomputed_layers,           config.zero_stage,          {}};
   std::vector<OomRemedy> all;
   const auto add = [&](const char* key, const auto& value) {
     now.change = change_of(key, value);
     all.push_back(now);
   };
-  while (now.per_device > 1 && may_divide_micro_batches(config)) {
+  while (now.micro_batch_tokens > config.max_length) {
+    now.micro_batch_tokens = std::max(config.max_length, (now.micro_batch_tokens + 1) / 2);
+    add(kTokens, now.micro_batch_tokens);
+  }
+  while (now.micro_batch_tokens == 0 && now.per_device > 1 && may_divide_micro_batches(config)) {
     now.per_device = (now.per_device + 1) / 2;
     add(kMicroBatch, now.per_device);
   }
   if (now.recompute == Recompute::no) {
     auto failed = request;
     failed.config.per_device_train_batch_size = now.per_device;
+    set_micro_batch_tokens(failed.config, now.micro_batch_tokens);
     now.recompute = Recompute::full;
     now.recomputed_layers = layers_after_failure(failed);
     if (now.recomputed_layers > 0)
@@ -140,8 +136,9 @@ std::vector<OomRemedy> oom_remedies(const PlanRequest& request) {
 
 std::vector<OomRemedy> halvings(const std::vector<OomRemedy>& remedies) {
   std::vector<OomRemedy> found;
-  std::ranges::copy_if(remedies, std::back_inserter(found),
-                       [](const OomRemedy& remedy) { return key_of(remedy) == kMicroBatch; });
+  std::ranges::copy_if(remedies, std::back_inserter(found), [](const OomRemedy& remedy) {
+    return key_of(remedy) == kMicroBatch || key_of(remedy) == kTokens;
+  });
   return found;
 }
 
@@ -152,6 +149,8 @@ TrainConfig with_changes(TrainConfig config, const std::vector<std::string>& cha
     if (const auto size = number_in(change, kMicroBatch);
         size && *size > 0 && may_divide_micro_batches(config))
       config.per_device_train_batch_size = std::min(config.per_device_train_batch_size, *size);
+    if (const auto tokens = number_in(change, kTokens); tokens && *tokens > 0)
+      set_micro_batch_tokens(config, std::min(micro_batch_tokens(config), *tokens));
     if (const auto stage = number_in(change, kStage))
       config.zero_stage = std::max(config.zero_stage,
                                    static_cast<int>(std::clamp<std::int64_t>(*stage, 0, highest)));
@@ -164,6 +163,8 @@ std::string changed_settings(const TrainConfig& recipe, const TrainConfig& now) 
   std::vector<std::string> changes;
   if (now.per_device_train_batch_size != recipe.per_device_train_batch_size)
     changes.push_back(change_of(kMicroBatch, now.per_device_train_batch_size));
+  if (const auto tokens = micro_batch_tokens(now); tokens != micro_batch_tokens(recipe))
+    changes.push_back(change_of(kTokens, tokens));
   if (now.gradient_checkpointing != recipe.gradient_checkpointing)
     changes.push_back(change_of(kRecompute, recompute_word(now.gradient_checkpointing)));
   if (now.gradient_checkpointing != Recompute::no && now.recomputed_layers != layers_before(recipe))
@@ -174,7 +175,7 @@ std::string changed_settings(const TrainConfig& recipe, const TrainConfig& now) 
 }
 
 std::int64_t pieces_for(const TrainConfig& config, std::int64_t pieces) {
-  if (config.packing) return pieces;
+  if (config.packing || micro_batch_tokens(config) > 0) return pieces;
   const auto sequences = static_cast<std::uint64_t>(config.per_device_train_batch_size);
   return std::min(pieces, static_cast<std::int64_t>(std::bit_ceil(sequences)));
 }

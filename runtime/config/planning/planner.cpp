@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/text_table.hpp"
+#include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
 
@@ -54,10 +55,14 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
   return found;
 }
 
+std::int64_t tokens_of_micro_batch(const TrainConfig& config, std::int64_t per_device) {
+  return micro_batch_tokens(config) > 0 ? most_micro_batch_tokens(config)
+                                        : per_device * config.max_length;
+}
+
 Proposal weigh(const PlanRequest& request, Proposal proposal) {
   const auto config = with(request.config, proposal);
-  const double tokens =
-      static_cast<double>(proposal.per_device) * static_cast<double>(config.max_length);
+  const auto tokens = static_cast<double>(tokens_of_micro_batch(config, proposal.per_device));
   proposal.cost = recompute_cost(request, config) * stage_cost(proposal.zero_stage) *
                   std::max(1.0, std::pow(kFullSpeedTokens / tokens, .25));
   return proposal;
@@ -231,9 +236,12 @@ std::vector<Proposal> propose(const PlanRequest& request) {
     found.push_back(weigh(request, proposal));
     return true;
   };
+  // With a budget of tokens, the number of completions has no effect on memory.
+  const auto sizes =
+      micro_batch_tokens(request.config) > 0 ? std::vector{step.per_device} : divisors(each);
   for (int stage = 0; stage <= (request.ranks > 1 ? 3 : 0); ++stage) {
     if (stage > 1 && request.config.gradient_aggregation == Aggregation::median) break;
-    for (const auto per_device : divisors(each)) {
+    for (const auto per_device : sizes) {
       Proposal proposal{
           .per_device = per_device, .accumulation = each / per_device, .zero_stage = stage};
       const bool needs_none = add(proposal);
@@ -264,6 +272,14 @@ std::vector<std::string> fitting_changes(const PlanRequest& request) {
       changes.push_back(fmt::format("{} (from {:.1f} GiB)", change, gib(found.front().bytes)));
   };
   auto config = request.config;
+  if (auto tokens = micro_batch_tokens(config); tokens > config.max_length) {
+    do {
+      tokens = std::max(config.max_length, tokens / 2);
+      config.grpo["micro_batch_tokens"] = std::to_string(tokens);
+      attempt(fmt::format("micro_batch_tokens: {}", tokens), config);
+    } while (changes.empty() && tokens > config.max_length);
+    config = request.config;
+  }
   if (config.max_length >= 512) {
     config.max_length /= 4;
     attempt(fmt::format("max_length: {}", config.max_length), config);
@@ -300,10 +316,13 @@ std::optional<std::string> memory_error(const PlanRequest& request) {
   const auto estimate = estimate_memory(request.model, request.config, request.ranks);
   if (fits(estimate, request.gpu_bytes)) return {};
   auto text = fmt::format(
-      "a GPU has {:.1f} GiB, but training would need {:.1f} GiB with "
-      "per_device_train_batch_size {} x {} tokens, zero_stage {} and gradient_checkpointing {}",
+      "a GPU has {:.1f} GiB, but training would need {:.1f} GiB with {} tokens, zero_stage {} and "
+      "gradient_checkpointing {}",
       gib(request.gpu_bytes), gib(with_margin(estimate)),
-      request.config.per_device_train_batch_size, request.config.max_length,
+      micro_batch_tokens(request.config) > 0
+          ? fmt::format("micro-batches of {}", most_micro_batch_tokens(request.config))
+          : fmt::format("per_device_train_batch_size {} x {}",
+                        request.config.per_device_train_batch_size, request.config.max_length),
       request.config.zero_stage, recompute_text(recomputation_of(request.config), " "));
   if (const auto proposals = propose(request); !proposals.empty()) {
     const auto& best = proposals.front();
@@ -330,7 +349,7 @@ std::string plan_text(const PlanRequest& given) {
       "{} parameters, {} of them trained; {}\n\nMemory of one rank with zero_stage {}, "
       "gradient_checkpointing {} and {} tokens per micro-batch:\n\n{}\nA GPU has {:.1f} GiB: {}\n",
       count.total, count.trainable, batch_sentence(step, config.packing), config.zero_stage,
-      recompute_text(recomputation_of(config), " "), step.per_device * config.max_length,
+      recompute_text(recomputation_of(config), " "), tokens_of_micro_batch(config, step.per_device),
       estimate_table(estimate), gib(request.gpu_bytes), good ? "it fits" : "it does not fit");
   if (config.async_save)
     text += fmt::format(

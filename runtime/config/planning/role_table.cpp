@@ -45,6 +45,10 @@ std::vector<std::vector<std::int64_t>> equal_gpus(const std::vector<RoleMemory>&
 }
 
 std::string or_smaller_batch(const TrainConfig& config) {
+  if (const auto tokens = micro_batch_tokens(config); tokens > 0)
+    return tokens > config.max_length
+               ? fmt::format("micro_batch_tokens: {}, ", std::max(tokens / 2, config.max_length))
+               : "";
   const auto size = config.per_device_train_batch_size;
   return size > 1 ? fmt::format("per_device_train_batch_size: {}, ", size / 2) : "";
 }

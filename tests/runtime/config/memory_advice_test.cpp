@@ -57,6 +57,16 @@ TEST_CASE("advice leaves out what the recipe already does", "[memory_advice]") {
   CHECK(advice(2) == "zero_stage: 1");
 }
 
+TEST_CASE("advice about a budget of tokens names a smaller one", "[memory_advice]") {
+  TrainConfig config;
+  config.task = Task::grpo;
+  config.grpo = {{"micro_batch_tokens", "16384"}};
+  CHECK_THAT(*out_of_memory_text(kTorchMessage, config, 1),
+             Contains("the run had micro_batch_tokens 16384, max_completion_length 512 after each "
+                      "prompt, ") &&
+                 Contains("try micro_batch_tokens: 8192, gradient_checkpointing: true, "));
+}
+
 TEST_CASE("advice names the smallest number of layers to recompute that the plan knows",
           "[memory_advice]") {
   PlanRequest plan{.model = {.vocab_size = 4096,

@@ -77,6 +77,28 @@ TEST_CASE("a remedy that the recipe already uses or excludes is left out", "[oom
   }
 }
 
+TEST_CASE("after a lack of memory a budget of tokens is halved, instead of the micro-batch",
+          "[oom_remedies]") {
+  auto recipe = shrinkable();
+  recipe.task = Task::grpo;
+  recipe.max_length = 3000;
+  recipe.zero_stage = 0;
+  recipe.grpo = {{"micro_batch_tokens", "16000"}};
+  CHECK(changes(recipe, 1) == Changes{"micro_batch_tokens: 8000", "micro_batch_tokens: 4000",
+                                      "micro_batch_tokens: 3000", "gradient_checkpointing: true",
+                                      "gradient_checkpointing: offload"});
+  CHECK(halvings(oom_remedies({.config = recipe})).size() == 3);
+  const auto now =
+      with_changes(recipe, {"micro_batch_tokens: 8000", "micro_batch_tokens: 4000"}, 1);
+  CHECK(now.grpo.at("micro_batch_tokens") == "4000");
+  CHECK(changed_settings(recipe, now) == "micro_batch_tokens: 4000");
+  CHECK(pieces_for(recipe, 16) == 16);
+  recipe.grpo["micro_batch_tokens"] = "2000";  // needs less already
+  CHECK(changed_settings(recipe, with_changes(recipe, {"micro_batch_tokens: 4000"}, 1)).empty());
+  recipe.grpo.clear();  // has no budget
+  CHECK(changed_settings(recipe, with_changes(recipe, {"micro_batch_tokens: 4000"}, 1)).empty());
+}
+
 TEST_CASE("changes of earlier attempts are made again, whatever the recipe is now",
           "[oom_remedies]") {
   auto recipe = shrinkable();

@@ -292,6 +292,20 @@ TEST_CASE("recommended batch sizes count the GPUs of roles too", "[planner]") {
   CHECK_THAT(plan_text(request), Contains("for 48 GiB in total: per_device_train_batch_size 4"));
 }
 
+TEST_CASE("a budget of tokens is planned instead of a number of sequences", "[planner]") {
+  auto c = config(64);
+  c.task = Task::grpo;
+  c.grpo = {{"micro_batch_tokens", "65536"}};
+  PlanRequest request{qwen25_05b(), c, 1, 24 * kPlannedGiB};
+  CHECK_THAT(plan_text(request), Contains("and 65536 tokens per micro-batch"));
+  CHECK_THAT(memory_error(request).value(), Contains("GiB with micro-batches of 65536 tokens"));
+  for (const auto& p : propose(request)) CHECK(p.per_device == 64);
+  request.gpu_bytes = 10 * kPlannedGiB;
+  const auto changes = fitting_changes(request);
+  REQUIRE_FALSE(changes.empty());
+  CHECK_THAT(changes.front(), Contains("micro_batch_tokens: "));
+}
+
 TEST_CASE("recomputation is chosen only if it is needed", "[planner]") {
   PlanRequest request{qwen25_05b(), config(8), 1, 141 * kPlannedGiB};
   request.config.gradient_checkpointing = Recompute::automatic;
