@@ -76,8 +76,9 @@ std::string plan_of_roles(train::PlanRequest request) {
     if (rl::is_reward_model(entry, settings))
       roles.reward_models.push_back(rl::reward_model_memory(entry));
   roles.config.zero_stage = train::choose_zero_stage(request);
-  roles.config.gradient_checkpointing =
-      train::choose_recompute({roles.model, roles.config, request.ranks, request.gpu_bytes});
+  roles.config = train::with_recomputation(
+      roles.config,
+      train::choose_recompute({roles.model, roles.config, request.ranks, request.gpu_bytes}));
   const auto memory = role_memory(roles);
   auto text =
       train::plan_text(request) +

@@ -31,7 +31,8 @@ int run_training(Trainer& trainer, int ranks, Advance advance) {
   } catch (const train::RecipeError&) {
     throw;
   } catch (const std::exception& e) {
-    train::fail(train::out_of_memory_text(e.what(), trainer.config(), ranks).value_or(e.what()));
+    train::fail(train::out_of_memory_text(e.what(), trainer.config(), ranks, trainer.memory_plan())
+                    .value_or(e.what()));
   }
   if (trainer.end_reason() != train::EndReason::stopped) return 0;
   // A stopped run has saved a checkpoint and returns the status of a process killed by the signal.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -30,6 +31,10 @@ enum class Hub { automatic, huggingface, modelscope };
 
 // zero_stage: auto, which is 1 for several ranks, and more if the GPU is too small.
 inline constexpr int kAutomaticStage = -1;
+
+// recomputed_layers: all, and auto, which is the smallest number that fits into the GPU's memory.
+inline constexpr std::int64_t kAllLayers = -1;
+inline constexpr std::int64_t kFewestLayers = -2;
 
 // A value of chat_template with this beginning is the tokenizer's template, or, if it has none, the
 // one whose name follows.
@@ -121,6 +126,7 @@ struct TrainConfig {
 
   // memory and parallelism
   Recompute gradient_checkpointing = Recompute::automatic;
+  std::int64_t recomputed_layers = kFewestLayers;  // the first ones; the others keep everything
   int zero_stage = kAutomaticStage;
   OutOfMemory oom = OutOfMemory::shrink;
   std::int64_t reduce_bucket_size = 0;     // elements; 0: chosen
@@ -207,6 +213,15 @@ struct TrainConfig {
 // The bits of a weight of the frozen base model: 4, 8, or 0 if it is not quantized.
 inline int bits_of_base(const TrainConfig& config) {
   return config.load_in_4bit ? 4 : config.load_in_8bit ? 8 : 0;
+}
+
+// How many of a model's layers are recomputed, from the first one on. While the planner has not
+// chosen, gradient_checkpointing: auto counts as none, and recomputed_layers: auto as all.
+inline std::int64_t recomputed_layers_of(const TrainConfig& config, std::int64_t layers) {
+  if (config.gradient_checkpointing == Recompute::no ||
+      config.gradient_checkpointing == Recompute::automatic)
+    return 0;
+  return config.recomputed_layers < 0 ? layers : std::min(config.recomputed_layers, layers);
 }
 
 }  // namespace mgpu::train

@@ -1,10 +1,11 @@
 #include "runtime/config/grpo_values.hpp"
-#include "runtime/config/grpo_choices.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
+#include "runtime/config/grpo_choices.hpp"
 #include "runtime/config/keys/key_table.hpp"
 #include "runtime/config/reading/yaml_values.hpp"
 
@@ -57,6 +58,27 @@ std::string GrpoValues::text(std::string_view key) const {
 
 bool GrpoValues::uses_server() const {
   return flag("use_vllm") && choice("vllm_mode", vllm_modes()) == VllmMode::server;
+}
+
+bool may_divide_micro_batches(const TrainConfig& config) {
+  if (config.task != Task::grpo) return true;
+  const GrpoValues values(config);
+  const bool entropy =
+      values.flag("use_adaptive_entropy") || values.number("entropy_coef").value_or(0) != 0;
+  const bool mean_of_entropies =
+      entropy &&
+      values.choice("loss_normalization", loss_normalizations()) != LossNormalization::window;
+  return values.choice("loss_type", loss_types()) != LossType::bnpo && !mean_of_entropies &&
+         values.number("top_entropy_quantile").value_or(1) >= 1;
+}
+
+std::int64_t micro_batch_tokens(const TrainConfig& config) {
+  if (config.task != Task::grpo) return 0;
+  return GrpoValues(config).whole("micro_batch_tokens").value_or(0);
+}
+
+std::int64_t most_micro_batch_tokens(const TrainConfig& config) {
+  return std::max(micro_batch_tokens(config), config.max_length);
 }
 
 }  // namespace mgpu::train

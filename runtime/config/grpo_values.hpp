@@ -37,4 +37,15 @@ class GrpoValues {
   const TrainConfig& config_;
 };
 
+// Whether smaller micro-batches have the same loss. Not with GRPO losses that contain a mean or a
+// quantile over each micro-batch.
+bool may_divide_micro_batches(const TrainConfig& config);
+
+// The most tokens of a GRPO micro-batch; 0: it has a number of completions instead.
+std::int64_t micro_batch_tokens(const TrainConfig& config);
+
+// The tokens that a GRPO micro-batch with a budget can have: one completion alone may have more
+// than the budget. Requires a budget; max_length is that of the longest prompt and completion.
+std::int64_t most_micro_batch_tokens(const TrainConfig& config);
+
 }  // namespace mgpu::train

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/grpo/group_assignment.hpp"
+#include "runtime/grpo/token_budget.hpp"
 
 namespace mgpu::rl {
 
@@ -37,7 +38,6 @@ Deal Dealer::deal(const grpo::GrpoStep& step, const Generations& generations,
   const auto counts_of = [&](std::int64_t generation) {
     return std::span<const std::int64_t>(token_counts.at(generation));
   };
-  const auto unit = options_.per_device * options_.world;
   Deal deal;
   grpo::Denominators denominators;
   std::int64_t number = 0, computed = 0;  // micro-batches of each rank, of all ranks
@@ -50,7 +50,10 @@ Deal Dealer::deal(const grpo::GrpoStep& step, const Generations& generations,
     std::ranges::move(to_train.own, std::back_inserter(deal.micro_batches));
     std::ranges::move(to_measure.own, std::back_inserter(deal.measured));
     computed += to_train.computed;
-    number += (part.count + unit - 1) / unit;
+    const auto trains = static_cast<std::int64_t>(to_train.own.size());
+    number += std::max(trains, options_.skips_without_advantage
+                                   ? of_whole_part(part, generations.at(part.generation), prompts)
+                                   : trains);
   }
   // The optimizer always takes its step, if necessary with a gradient of 0.
   if (deal.micro_batches.empty())
@@ -58,6 +61,18 @@ Deal Dealer::deal(const grpo::GrpoStep& step, const Generations& generations,
         {.number = 0, .entries = {}, .denominators = denominators, .skipped = true});
   if (options_.skips_without_advantage) deal.skipped = number * options_.world - computed;
   return deal;
+}
+
+// The number of micro-batches of a rank for a part of which no completion is left out.
+std::int64_t Dealer::of_whole_part(const grpo::StepPart& part, const Generation& generation,
+                                   const std::vector<Prompt>& prompts) const {
+  const auto unit = options_.per_device * options_.world;
+  if (options_.micro_batch_tokens == 0) return (part.count + unit - 1) / unit;
+  const auto order = plan_.order(part.generation);
+  Completions all;
+  for (auto i = part.first; i < part.first + part.count; ++i)
+    all.push_back(&generation.completions[order[static_cast<std::size_t>(i)]]);
+  return static_cast<std::int64_t>(assign(all, prompts).front().size());
 }
 
 // The completions of a part that are trained on, and those that are only measured.
@@ -91,6 +106,8 @@ grpo::Assignments Dealer::assign(const Completions& completions,
                       .prompt_tokens = static_cast<std::int64_t>(prompt),
                       .tokens = static_cast<std::int64_t>(tokens)});
   }
+  if (options_.micro_batch_tokens > 0)
+    return grpo::assign_tokens_to_ranks(shared, options_.world, options_.micro_batch_tokens);
   return options_.keeps_groups
              ? grpo::assign_groups_to_ranks(shared, options_.world, options_.per_device)
              : grpo::assign_to_ranks(costs, options_.world, options_.per_device);
@@ -102,7 +119,8 @@ Dealer::Division Dealer::divide(const Completions& completions, const std::vecto
                                 std::size_t first_number) const {
   if (completions.empty()) return {};
   const auto ranks = assign(completions, prompts);
-  const bool may_skip = options_.skips_without_advantage && !options_.skips_together;
+  const bool may_skip = (options_.skips_without_advantage || options_.micro_batch_tokens > 0) &&
+                        !options_.skips_together;
   const auto own = static_cast<std::size_t>(options_.rank);
   Division division;
   for (std::size_t number = 0; number < ranks[own].size(); ++number)

@@ -47,6 +47,7 @@ class Dealer {
   struct Options {
     int rank = 0, world = 1;
     std::int64_t per_device = 1;             // completions of a micro-batch
+    std::int64_t micro_batch_tokens = 0;     // its tokens instead, if not 0; see LaidOutTokens
     std::int64_t max_completion_length = 0;  // in tokens
     // Completions of one prompt are in one micro-batch where that saves time, for losses that do
     // not depend on which completions those of a micro-batch are.
@@ -54,8 +55,8 @@ class Dealer {
     bool masks_truncated = false;  // truncated completions are not in the loss
     // Completions whose advantage is 0 have no gradient and are only measured.
     bool skips_without_advantage = false;
-    // Then a rank skips a micro-batch for which it has no completion only if all ranks do: with
-    // ZeRO stage 3 the others need its weights.
+    // With either, a rank skips a micro-batch for which it has no completion; with this one only
+    // if all ranks do: with ZeRO stage 3 the others need its weights.
     bool skips_together = false;
   };
   using Generations = std::map<std::int64_t, Generation>;  // by number
@@ -80,6 +81,8 @@ class Dealer {
                                             const Generation& generation) const;
   grpo::Assignments assign(const Completions& completions,
                            const std::vector<Prompt>& prompts) const;
+  std::int64_t of_whole_part(const grpo::StepPart& part, const Generation& generation,
+                             const std::vector<Prompt>& prompts) const;
   Division divide(const Completions& completions, const std::vector<Prompt>& prompts,
                   const grpo::Denominators& denominators, std::size_t first_number) const;
 

@@ -63,6 +63,7 @@ void FrozenModels::add_reference_log_probs(std::vector<ScoredCompletion>& comple
     set_log_probs(completions, prompts,
                   {.list = &ScoredCompletion::ref_log_probs,
                    .at_once = policy_.per_device,
+                   .most_tokens = policy_.micro_batch_tokens,
                    .device = placement.device(),
                    .score = [this](const model::DeviceBatch& batch) {
                      return reference_->log_probs(batch, policy_.temperature);

@@ -57,7 +57,9 @@ void GrpoTrainer::setup() {
   config_.per_device_train_batch_size = sizes_.per_device;
   reserve_memory(rewards.models);
   build();
-  sizes_.per_device = config_.per_device_train_batch_size;  // fewer after memory ran out
+  // Fewer after memory ran out.
+  sizes_.per_device = config_.per_device_train_batch_size;
+  sizes_.micro_batch_tokens = train::micro_batch_tokens(config_);
   const auto roles = account_for_roles(rewards.models);
   plan();
   make_collector(std::move(rewards), roles);
@@ -181,6 +183,7 @@ void GrpoTrainer::plan() {
       *plan_, Dealer::Options{.rank = comm_->rank(),
                               .world = comm_->world(),
                               .per_device = sizes_.per_device,
+                              .micro_batch_tokens = sizes_.micro_batch_tokens,
                               .max_completion_length = max_tokens,
                               .keeps_groups = train::may_divide_micro_batches(config_),
                               .masks_truncated = values.flag("mask_truncated_completions"),
@@ -225,7 +228,8 @@ void GrpoTrainer::make_collector(RecipeRewards rewards,
                                  const std::vector<train::RoleMemory>& roles) {
   const GrpoValues values(config_);
   policy_.emplace(Policy{*source_, *learner_, *comm_, device_,
-                         values.number("temperature").value_or(1), sizes_.per_device});
+                         values.number("temperature").value_or(1), sizes_.per_device,
+                         sizes_.micro_batch_tokens});
   update_.emplace(*policy_, sizes_.per_device * generation_settings(config_).max_tokens);
   auto generator = make_generator(roles);
   frozen_models_.emplace(

@@ -2,10 +2,33 @@
 
 #include <algorithm>
 
+#include "runtime/grpo/token_budget.hpp"
 #include "runtime/rl/policy_loss.hpp"
 #include "runtime/train/to_device.hpp"
 
 namespace mgpu::rl {
+namespace {
+
+// How many of the completions from `begin` on are in one forward pass.
+std::size_t count_at_once(std::span<const ScoredCompletion> completions, std::size_t begin,
+                          const std::vector<Prompt>& prompts, const LogProbsRequest& request) {
+  const auto left = completions.size() - begin;
+  if (request.most_tokens == 0) return std::min(static_cast<std::size_t>(request.at_once), left);
+  grpo::LaidOutTokens tokens;
+  std::size_t count = 0;
+  for (; count < left; ++count) {
+    const auto& completion = completions[begin + count];
+    const grpo::CompletionCost cost{
+        .prompt = completion.prompt,
+        .prompt_tokens = static_cast<std::int64_t>(prompts[completion.prompt].tokens.size()),
+        .tokens = static_cast<std::int64_t>(completion.tokens.size())};
+    if (count > 0 && tokens.count_with(cost) > request.most_tokens) break;
+    tokens.add(cost);
+  }
+  return count;
+}
+
+}  // namespace
 
 void divide_log_probs(std::span<const float> values, std::span<ScoredCompletion> completions,
                       LogProbsList list) {
@@ -18,10 +41,10 @@ void divide_log_probs(std::span<const float> values, std::span<ScoredCompletion>
 
 void set_log_probs(std::vector<ScoredCompletion>& completions, const std::vector<Prompt>& prompts,
                    const LogProbsRequest& request) {
-  const auto at_once = static_cast<std::size_t>(request.at_once);
-  for (std::size_t begin = 0; begin < completions.size(); begin += at_once) {
+  for (std::size_t begin = 0; begin < completions.size();) {
     const auto some =
-        std::span(completions).subspan(begin, std::min(at_once, completions.size() - begin));
+        std::span(completions).subspan(begin, count_at_once(completions, begin, prompts, request));
+    begin += some.size();
     std::vector<BatchEntry> entries;
     for (const auto& completion : some) entries.push_back({&completion, true});
     const auto batch = train::to_device(batch_of(entries, prompts), request.device);

@@ -23,7 +23,8 @@ void divide_log_probs(std::span<const float> values, std::span<ScoredCompletion>
 
 struct LogProbsRequest {
   LogProbsList list;
-  std::int64_t at_once = 1;  // completions per forward pass
+  std::int64_t at_once = 1;      // completions per forward pass
+  std::int64_t most_tokens = 0;  // its tokens instead, if not 0; see grpo::LaidOutTokens
   at::Device device;
   // Computes the log-probs of the target tokens of a batch.
   std::function<at::Tensor(const model::DeviceBatch& batch)> score;

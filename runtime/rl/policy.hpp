@@ -14,8 +14,9 @@ struct Policy {
   train::Learner& learner;
   comm::Comm& comm;  // of all ranks
   at::Device device;
-  double temperature = 1;       // of its completions
-  std::int64_t per_device = 1;  // completions that a rank computes at a time
+  double temperature = 1;               // of its completions
+  std::int64_t per_device = 1;          // completions that a rank computes at a time
+  std::int64_t micro_batch_tokens = 0;  // their tokens instead, if not 0
 };
 
 }  // namespace mgpu::rl

@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include "runtime/grpo/token_budget.hpp"
+
 namespace mgpu::rl {
 namespace {
 
@@ -35,7 +37,6 @@ bool continues_prompt(std::span<const BatchEntry> entries, std::size_t i) {
 // Whether to compute each prompt once. That needs beginnings that are not empty, and it is worth
 // its second attention only if it saves more than a few of the tokens.
 bool shares_prompts(std::span<const BatchEntry> entries, const std::vector<Prompt>& prompts) {
-  constexpr std::size_t kLeastSaved = 16;  // one of so many tokens
   std::size_t all = 0, saved = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const auto prompt = prompts[entries[i].completion->prompt].tokens.size();
@@ -43,7 +44,7 @@ bool shares_prompts(std::span<const BatchEntry> entries, const std::vector<Promp
     all += prompt + entries[i].completion->tokens.size();
     if (continues_prompt(entries, i)) saved += prompt - 1;
   }
-  return saved > 0 && saved * kLeastSaved >= all;
+  return grpo::pays_to_share(static_cast<std::int64_t>(saved), static_cast<std::int64_t>(all));
 }
 
 }  // namespace

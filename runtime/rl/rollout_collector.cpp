@@ -198,6 +198,7 @@ void RolloutCollector::add_old_log_probs(std::vector<ScoredCompletion>& completi
       completions, prompts,
       {.list = &ScoredCompletion::old_log_probs,
        .at_once = policy_.per_device,
+       .most_tokens = policy_.micro_batch_tokens,
        .device = policy_.device,
        .score = [this](const model::DeviceBatch& batch) {
          auto& learner = policy_.learner;

@@ -55,6 +55,8 @@ class Session {
 
   // The configuration in effect: setup() replaces every `auto` by the chosen value.
   const TrainConfig& config() const { return config_; }
+  // The memory plan of the learner, once it has been made.
+  const std::optional<PlanRequest>& memory_plan() const { return memory_plan_; }
   EndReason end_reason() const { return end_reason_; }
   std::int64_t step() const { return progress_.step; }
   std::int64_t total_steps() const { return total_steps_; }
@@ -152,11 +154,12 @@ class Session {
   comm::RejoinableComm* rejoinable_ = nullptr;  // comm_, if lost ranks can be replaced
   std::int64_t gpu_bytes_ = 0;                  // of the smallest GPU of all ranks; 0: no GPUs
   std::int64_t planned_length_ = 0;             // tokens of the longest sequence; 0: max_length
-  bool refuses_too_large_ = false;       // build() throws RecipeError if the job does not fit
-  OomState oom_;                         // of this attempt
-  std::int64_t planned_bytes_ = 0;       // estimate for the fullest GPU
-  std::vector<std::int64_t> rank_gpus_;  // see Reporter::Facts
-  std::vector<RankPlace> places_;        // of all ranks; set by begin_report()
+  bool refuses_too_large_ = false;          // build() throws RecipeError if the job does not fit
+  OomState oom_;                            // of this attempt
+  std::optional<PlanRequest> memory_plan_;  // with the chosen settings; set by build()
+  std::int64_t planned_bytes_ = 0;          // estimate for the fullest GPU
+  std::vector<std::int64_t> rank_gpus_;     // see Reporter::Facts
+  std::vector<RankPlace> places_;           // of all ranks; set by begin_report()
   std::vector<at::Device> other_devices_;
   std::int64_t reserved_bytes_ = 0;  // not for the learner; set before build()
   std::unique_ptr<JobGemms> gemms_;  // null: gemm_choice is heuristic

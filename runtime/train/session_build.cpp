@@ -2,6 +2,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/min.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -58,22 +59,14 @@ optim::MakeOptimizer optimizer_of(const TrainConfig& config) {
                             config.weight_decay, moments_of(config)});
 }
 
-// What each layer's forward saves for its backward.
-std::vector<model::SavedActivations> saved_activations_for(Recompute recompute,
+// What each layer's forward saves for its backward. The last layers are those that keep everything:
+// backward frees them before the first ones are computed again.
+std::vector<model::SavedActivations> saved_activations_for(const TrainConfig& config,
                                                            std::int64_t layers) {
-  const auto all = [&](model::SavedActivations keep) {
-    return std::vector<model::SavedActivations>(static_cast<std::size_t>(layers), keep);
-  };
-  switch (recompute) {
-    case Recompute::full:
-      return all(model::SavedActivations::input);
-    case Recompute::offload:
-      return all(model::SavedActivations::on_host);
-    case Recompute::no:
-    case Recompute::automatic:
-      break;
-  }
-  return {};
+  const auto keep = config.gradient_checkpointing == Recompute::offload
+                        ? model::SavedActivations::on_host
+                        : model::SavedActivations::input;
+  return {static_cast<std::size_t>(recomputed_layers_of(config, layers)), keep};
 }
 
 }  // namespace
@@ -95,12 +88,16 @@ void Session::decide_memory_options() {
     request.gpu_bytes = std::max<std::int64_t>(1, gpu_bytes_ - reserved_bytes_);
   }
   config_.zero_stage = request.config.zero_stage = choose_zero_stage(request);
-  if (config_.gradient_checkpointing == Recompute::automatic) {
-    config_.gradient_checkpointing =
-        request.gpu_bytes > 0 ? choose_recompute(request) : Recompute::no;
-  }
-  request.config.gradient_checkpointing = config_.gradient_checkpointing;
+  const auto recomputed = choose_recompute(request);
+  const bool chosen = config_.gradient_checkpointing != recomputed.way ||
+                      config_.recomputed_layers != recomputed.layers;
+  if (chosen && recomputed.way != Recompute::no)
+    notes_.push_back(fmt::format("chosen for {:.1f} GiB of GPU memory: gradient_checkpointing: {}",
+                                 gib(request.gpu_bytes), recompute_text(recomputed)));
+  config_ = with_recomputation(std::move(config_), recomputed);
+  request.config = with_recomputation(std::move(request.config), recomputed);
   use_oom_remedies(request);
+  memory_plan_ = request;
   if (request.gpu_bytes > 0)
     planned_bytes_ = estimate_memory(request.model, request.config, request.ranks).allocated();
   if (const auto lack = refuses_too_large_ ? memory_error(request) : std::nullopt)
@@ -127,8 +124,7 @@ void Session::build() {
   options.model.device = device_;
   options.model.dtype = options.shards.dtype;
   options.model.fp32_logits = GrpoValues(config_).flag("cast_lm_head_to_fp32");
-  options.model.saved_activations =
-      saved_activations_for(config_.gradient_checkpointing, source_->config.layers);
+  options.model.saved_activations = saved_activations_for(config_, source_->config.layers);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;
   options.model.embedding_noise = config_.neftune_noise_alpha;

@@ -64,7 +64,9 @@ void Session::use_oom_remedies(PlanRequest& request) {
   oom_ = remembered_oom();
   const auto recipe = request.config;
   const auto ranks = comm_->world();
-  auto remedies = oom_remedies(with_changes(recipe, oom_.changes, ranks), ranks);
+  auto changed = request;
+  changed.config = with_changes(recipe, oom_.changes, ranks);
+  auto remedies = oom_remedies(changed);
   const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(
       0, contract_.oom_count - std::exchange(oom_.oom_count, contract_.oom_count)));
   const bool enough = wanted <= remedies.size();
@@ -73,7 +75,9 @@ void Session::use_oom_remedies(PlanRequest& request) {
   if (!enough) throw_recipe_error(no_remedy_left(request, oom_.changes));
   request.config = with_changes(recipe, oom_.changes, ranks);
   config_.per_device_train_batch_size = request.config.per_device_train_batch_size;
+  config_.grpo = request.config.grpo;
   config_.gradient_checkpointing = request.config.gradient_checkpointing;
+  config_.recomputed_layers = request.config.recomputed_layers;
   config_.zero_stage = request.config.zero_stage;
   oom_.pieces = pieces_for(config_, oom_.pieces);
   if (wanted > 0) record_oom(oom_);
@@ -89,7 +93,7 @@ void Session::use_oom_remedies(PlanRequest& request) {
 void Session::divide_micro_batches(const StepOutcome& outcome, std::int64_t step) {
   if (outcome.indivisible) {  // smaller micro-batches cannot help
     auto state = oom_;
-    std::ranges::move(changes_of(halvings(oom_remedies(config_, comm_->world()))),
+    std::ranges::move(changes_of(halvings(oom_remedies(*memory_plan_))),
                       std::back_inserter(state.changes));
     record_oom(state);
   }

@@ -126,6 +126,7 @@ void Trainer::agree_on_state() {
   const nlohmann::json mine = {{"progress", progress_text(shared)},
                                {"zero_stage", config_.zero_stage},
                                {"recompute", static_cast<int>(config_.gradient_checkpointing)},
+                               {"recomputed_layers", config_.recomputed_layers},
                                {"per_device", batch_.per_device},
                                {"accumulation", batch_.accumulation},
                                {"oom_changes", oom_.changes},
@@ -139,7 +140,8 @@ void Trainer::agree_on_state() {
                                {"save_requested", save_requested_},
                                {"stop_requested", stop_requested_}};
   const auto state = rendezvous::parse_untrusted_json(share(mine.dump()));
-  for (const char* key : {"zero_stage", "recompute", "per_device", "accumulation", "oom_changes"})
+  for (const char* key : {"zero_stage", "recompute", "recomputed_layers", "per_device",
+                          "accumulation", "oom_changes"})
     if (state.at(key) != mine.at(key))
       throw std::runtime_error(fmt::format("{} is {} on this rank and {} on rank {}", key,
                                            mine.at(key).dump(), state.at(key).dump(), from));

@@ -2,7 +2,7 @@
 // of known shapes, without files. For several GPUs, start it with mgpu-run.
 //   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B 8B tiny
 //   mb=8 seq=2048 steps=20 warm=5 zero=0 keep=all|input|host micros=1 lora=0 dropout=0 check=0
-//   overlap=1
+//   overlap=1 recompute=N (only the first N layers, keep=input unless host)
 #include <ATen/Context.h>
 #include <stdlib.h>
 
@@ -49,11 +49,11 @@ data::Batch batch(long sequences, long longest, long vocab, bool ragged) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options o{{"mb", "8"},      {"seq", "2048"}, {"steps", "20"},
-            {"warm", "5"},    {"zero", "0"},   {"keep", "all"},
-            {"micros", "1"},  {"lora", "0"},   {"check", "0"},
-            {"overlap", "1"}, {"ragged", "0"}, {"rows", std::to_string(model::kHeadRows)},
-            {"layers", "0"},  {"dropout", "0"}};
+  Options o{{"mb", "8"},      {"seq", "2048"},  {"steps", "20"},
+            {"warm", "5"},    {"zero", "0"},    {"keep", "all"},
+            {"micros", "1"},  {"lora", "0"},    {"check", "0"},
+            {"overlap", "1"}, {"ragged", "0"},  {"rows", std::to_string(model::kHeadRows)},
+            {"layers", "0"},  {"dropout", "0"}, {"recompute", "-1"}};
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     o[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
@@ -82,10 +82,12 @@ int main(int argc, char** argv) {
   options.model.head_rows = number("rows");
   options.model.adapter_scale = 2;
   options.model.adapter_dropout = std::stod(o["dropout"]);
-  if (o["keep"] != "all") {
+  const auto recomputed = number("recompute");
+  if (o["keep"] != "all" || recomputed >= 0) {
     options.model.saved_activations.assign(
-        static_cast<std::size_t>(config.layers),
-        o["keep"] == "input" ? model::SavedActivations::input : model::SavedActivations::on_host);
+        static_cast<std::size_t>(recomputed < 0 ? config.layers
+                                                : std::min<long>(recomputed, config.layers)),
+        o["keep"] == "host" ? model::SavedActivations::on_host : model::SavedActivations::input);
   }
   options.optimizer = optim::make_adamw({});
   at::manual_seed(1);

@@ -93,6 +93,50 @@ class Invariance(GrpoTest):
         self.assertGreater(max((a - b).abs().max().item() for a, b in zip(
             alone.weights().values(), every.weights().values())), 5 * ATOL)
 
+    # Completions of 1 to 24 tokens after prompts of 5 and more.
+    RAGGED = dict(max_completion_length=24, generation_kwargs={"stop": ["e", "a", "1", "o"]})
+
+    def test_a_budget_of_tokens_does_not_change_the_result(self):
+        alone = self.train(1, **self.RAGGED)
+        lengths = {len(line["completion"]) for lines in self.completions(self.train(
+            1, **self.RAGGED, log_completions=True)).values() for line in lines}
+        self.assertGreater(len(lengths), 8)
+        for nproc, stage, tokens in ((1, 0, 64), (2, 0, 64), (2, 0, 1), (2, 2, 100), (3, 3, 100),
+                                     (2, 1, 10000)):
+            with self.subTest(nproc=nproc, stage=stage, tokens=tokens):
+                run = self.train(nproc, zero_stage=stage, micro_batch_tokens=tokens, **self.RAGGED)
+                self.assertIn(f"computed in micro-batches of up to {tokens} tokens", run.notes)
+                self.assert_same_learning(run, alone)
+
+    def test_a_budget_of_tokens_does_not_change_the_result_with_a_reference_and_several_passes(self):
+        keys = dict(beta=0.1, num_iterations=2, generation_batch_size=48, max_steps=4, **self.RAGGED)
+        alone = self.train(1, **keys)
+        self.assertGreater(alone.column("kl")[3], 1e-9)
+        for nproc, stage in ((1, 0), (2, 0), (2, 3)):
+            with self.subTest(nproc=nproc, stage=stage):
+                run = self.train(nproc, zero_stage=stage, micro_batch_tokens=80, **keys)
+                self.assert_same_learning(run, alone)
+                self.assertLess(abs(run.column("kl")[3] / alone.column("kl")[3] - 1), 0.05)
+
+    def test_a_budget_of_tokens_does_not_change_the_result_without_the_idle_completions(self):
+        keys = dict(reward_funcs=[self.mine("sometimes")], learning_rate=1e-3,
+                    skip_zero_advantage_batches=True, **self.RAGGED)
+        alone = self.train(1, **keys)
+        for nproc, stage in ((2, 0), (2, 3)):
+            run = self.train(nproc, zero_stage=stage, micro_batch_tokens=64, **keys)
+            self.assertGreater(sum(run.column("skipped_micro_batches")), 0)
+            self.assert_near(run.column("grad_norm"), alone.column("grad_norm"), RTOL)
+            self.assert_same_weights(run.weights(), alone.weights(), 10 * ATOL)
+
+    def test_a_run_with_a_budget_of_tokens_repeats_bit_for_bit(self):
+        keys = dict(beta=0.1, num_iterations=2, micro_batch_tokens=64, **self.RAGGED)
+        self.assert_same_course(self.train(2, **keys), self.train(2, **keys))
+
+    def test_a_budget_of_tokens_needs_a_loss_that_does_not_depend_on_micro_batches(self):
+        self.refused(2, "micro_batch_tokens: the loss of this recipe depends on which completions "
+                     "share a micro-batch", micro_batch_tokens=64, loss_type="bnpo")
+        self.refused(2, "use_dynamic_bsz: requires micro_batch_tokens", use_dynamic_bsz=True)
+
     def test_a_repeated_run_is_bitwise_equal(self):
         keys = dict(beta=0.1, num_iterations=2)
         self.assert_same_course(self.train(2, **keys), self.train(2, **keys))
@@ -274,6 +318,15 @@ class Resume(GrpoTest):
         part = self.train(2, max_steps=22)
         self.assertGreater(part.column("epoch")[-1], 1)
         self.assert_resumes_as(self.train(2, max_steps=25, out=part.folder.name), late, 22)
+
+    def test_a_run_with_a_budget_of_tokens_resumes_bitwise_equal(self):
+        keys = dict(micro_batch_tokens=60, max_completion_length=24,
+                    generation_kwargs={"stop": ["e", "a", "1", "o"]})
+        whole = self.train(2, **keys)
+        for step in (5, 7):
+            with self.subTest(step):
+                part = self.train(2, max_steps=step, **keys)
+                self.assert_resumes_as(self.train(2, out=part.folder.name, **keys), whole, step)
 
     def test_other_numbers_of_ranks_resume_with_the_same_completions(self):
         keys = dict(steps_per_generation=None, generation_batch_size=32, max_steps=9)

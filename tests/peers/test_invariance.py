@@ -106,6 +106,21 @@ class Invariance(trainer.TrainerTest):
                     self.assert_same_course(self.course(nproc, gradient_checkpointing=way, **size),
                                             kept)
 
+    def test_any_number_of_recomputed_layers_is_bitwise_equal(self):
+        for nproc, stage in ((1, 0), (2, 3)):
+            size = dict(per_device_train_batch_size=3, zero_stage=stage)
+            kept = self.course(nproc, gradient_checkpointing=False, **size)
+            for keys in (dict(recomputed_layers=1), dict(recomputed_layers=2),
+                         dict(recomputed_layers=1, gradient_checkpointing="offload"),
+                         dict(recomputed_layers="auto", gradient_checkpointing=True)):
+                with self.subTest(nproc=nproc, stage=stage, **keys):
+                    self.assert_same_course(self.course(nproc, **keys, **size), kept)
+
+    def test_more_recomputed_layers_than_the_model_has_are_refused(self):
+        run = self.end(self.start_training(1, recomputed_layers=3, **self.BATCH))
+        self.assertEqual(run.status, 2)
+        self.assertIn("recomputed_layers: 3 is more than the model's 2 layers", run.err)
+
     def test_recomputation_with_dropout_is_bitwise_equal(self):
         lora = dict(use_peft=True, lora_r=4, lora_dropout=0.2, per_device_train_batch_size=3)
         kept = self.course(2, gradient_checkpointing=False, **lora)

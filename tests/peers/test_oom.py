@@ -163,9 +163,9 @@ class GrpoUpdates(LimitedMemoryTest):
         return super().limited(limits, nproc, **{**grpo, **keys})
 
     def test_a_rank_divides_its_micro_batches_and_the_losses_are_the_same(self):
-        for stage in (0, 3):
-            with self.subTest(stage=stage):
-                self.assert_divides(1, zero_stage=stage)
+        for keys in (dict(zero_stage=0), dict(zero_stage=3), dict(micro_batch_tokens=100000)):
+            with self.subTest(**keys):
+                self.assert_divides(1, **keys)
 
 
 class RestartedAttempts(TrainerTest):

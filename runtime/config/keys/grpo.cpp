@@ -104,6 +104,14 @@ std::vector<KeySpec> grpo_keys() {
             {"group_size", "num_generations_per_prompt"}),
       whole("num_generations_eval", at_least(1), "same as num_generations",
             "completions per prompt during evaluation"),
+      whole("micro_batch_tokens", at_least(0), "0",
+            "divides the completions of a rank into micro-batches of at most so many tokens, "
+            "prompts included, instead of per_device_train_batch_size completions; 0: does not; "
+            "see [grpo.md](grpo.md#micro-batches-by-tokens)",
+            {"ppo_max_token_len_per_gpu", "max_tokens_per_gpu", "train_max_tokens_per_gpu"}),
+      flag("use_dynamic_bsz", "",
+           "true requires micro_batch_tokens, which alone has the same effect",
+           {"use_dynamic_batch_size", "use_dynamic_batch"}),
       whole("max_completion_length", at_least(1), "512", "maximum tokens of a completion",
             {"max_new_tokens"}),
       whole("max_prompt_length", "",

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/spelling.hpp"
 #include "runtime/config/keys/key_table.hpp"
 #include "runtime/config/keys/optimizer_names.hpp"
 #include "runtime/config/reading/yaml_values.hpp"
@@ -73,6 +74,30 @@ const Choices<Recompute> kRecomputes{{"auto", Recompute::automatic},
                                      {"false", Recompute::no},
                                      {"true", Recompute::full},
                                      {"offload", Recompute::offload}};
+
+// All layers, as few as memory needs, or a number of them.
+void set_recomputed_layers(C& c, const YamlNode& value) {
+  if (value.text == "all") {
+    c.recomputed_layers = kAllLayers;
+  } else if (value.text == "auto") {
+    c.recomputed_layers = kFewestLayers;
+  } else {
+    try {
+      c.recomputed_layers = to_whole(value);
+      at_least(1).check(static_cast<double>(c.recomputed_layers));
+    } catch (const std::runtime_error&) {
+      throw std::runtime_error(fmt::format(
+          "need all, auto or a number of layers of at least 1, not {}; gradient_checkpointing: "
+          "false recomputes none",
+          rendezvous::shown(value.text, 32)));
+    }
+  }
+}
+
+std::string recomputed_layers_word(const C& c) {
+  if (c.recomputed_layers == kAllLayers) return "all";
+  return c.recomputed_layers == kFewestLayers ? "auto" : std::to_string(c.recomputed_layers);
+}
 
 std::string shown_map(const std::map<std::string, double>& numbers) {
   std::vector<std::string> words;
@@ -265,6 +290,23 @@ std::vector<KeySpec> memory_keys() {
                "inputs to host memory; auto decides by the memory of the GPU",
        .initial = "auto",
        .value = "true|false|auto|offload"},
+      {.name = "recomputed_layers",
+       .aliases = {"recompute_num_layers"},
+       .field = {.value = "all|auto|N",
+                 .set = set_recomputed_layers,
+                 .show = recomputed_layers_word},
+       .help = "how many layers are recomputed, from the first one on; auto: as few as the memory "
+               "of the GPU requires. A number or all implies gradient_checkpointing: true",
+       .initial = "auto; all with gradient_checkpointing: true or offload"},
+      {.name = "recompute_granularity",
+       .help = "full means gradient_checkpointing: true; selective has no effect, because "
+               "attention never keeps its scores",
+       .value = "full|selective",
+       .sets = "gradient_checkpointing"},
+      {.name = "recompute_method",
+       .help = "block: the first recomputed_layers are recomputed; uniform: all are",
+       .value = "block|uniform",
+       .sets = "recomputed_layers"},
       {.name = "disable_gradient_checkpointing",
        .help = "the opposite",
        .value = "true|false",

@@ -158,6 +158,12 @@ GenerationSizes plan_generation(const TrainConfig& config, std::int64_t ranks) {
   sizes.ranks = ranks;
   sizes.group = values.whole("num_generations").value();
   sizes.iterations = values.whole("num_iterations").value();
+  sizes.micro_batch_tokens = micro_batch_tokens(config);
+  if (sizes.micro_batch_tokens > 0 && !may_divide_micro_batches(config))
+    throw_recipe_error(
+        "micro_batch_tokens: the loss of this recipe depends on which completions share a "
+        "micro-batch, because of loss_type: bnpo, top_entropy_quantile or an entropy bonus with "
+        "loss_normalization: trl; remove one of the two");
   if (sizes.group < 2)
     throw_recipe_error(fmt::format(
         "num_generations: need at least 2 completions per prompt, not {}", sizes.group));
@@ -183,7 +189,10 @@ std::string generation_sentence(const GenerationSizes& sizes) {
                           sizes.step, sizes.per_device, sizes.ranks, sizes.ranks == 1 ? "" : "s",
                           sizes.accumulation());
   const auto places = sizes.per_device * sizes.ranks * sizes.accumulation();
-  if (places > sizes.step) text += fmt::format(", {} places unused", places - sizes.step);
+  if (sizes.micro_batch_tokens > 0)
+    text += fmt::format(", computed in micro-batches of up to {} tokens", sizes.micro_batch_tokens);
+  else if (places > sizes.step)
+    text += fmt::format(", {} places unused", places - sizes.step);
   text += fmt::format("; {} per generation = {} prompt{} x {}", sizes.generation, sizes.prompts(),
                       sizes.prompts() == 1 ? "" : "s", sizes.group);
   if (sizes.iterations > 1) text += fmt::format(", {} training passes", sizes.iterations);

@@ -14,10 +14,12 @@ namespace mgpu::train {
 struct GenerationSizes {
   std::int64_t per_device = 1;  // completions of a micro-batch
   std::int64_t ranks = 1;
-  std::int64_t group = 8;          // completions per prompt
-  std::int64_t step = 8;           // completions per optimizer step
-  std::int64_t generation = 8;     // completions per generation, in whole groups
-  std::int64_t iterations = 1;     // training passes over each generation
+  std::int64_t group = 8;       // completions per prompt
+  std::int64_t step = 8;        // completions per optimizer step
+  std::int64_t generation = 8;  // completions per generation, in whole groups
+  std::int64_t iterations = 1;  // training passes over each generation
+  // Of a micro-batch, instead of per_device completions; 0: none. Does not change the other sizes.
+  std::int64_t micro_batch_tokens = 0;
   std::vector<std::string> notes;  // values that were chosen because no key sets them
 
   std::int64_t prompts() const { return generation / group; }  // prompts per generation

@@ -51,6 +51,27 @@ std::int64_t completion_length(const TrainConfig& config) {
   return GrpoValues(config).whole("max_completion_length").value_or(512);
 }
 
+// What more recomputation would need less memory, if any.
+std::string more_recomputation(const TrainConfig& config, const std::optional<PlanRequest>& plan) {
+  const auto way = config.gradient_checkpointing;
+  const bool partial =
+      way != Recompute::no && way != Recompute::automatic && config.recomputed_layers > 0;
+  const auto layers = plan ? layers_after_failure(*plan) : kAllLayers;
+  if (partial && layers < 0) return "recomputed_layers: all";
+  if (layers > 0 && (partial || way == Recompute::no || way == Recompute::automatic))
+    return fmt::format("recomputed_layers: {}", layers);
+  if (way == Recompute::offload) return "";
+  return way == Recompute::full ? "gradient_checkpointing: offload"
+                                : "gradient_checkpointing: true";
+}
+
+std::string recomputation_text(const TrainConfig& config) {
+  const auto layers = config.recomputed_layers;
+  const auto way = config.gradient_checkpointing;
+  if (layers < 0 || way == Recompute::no || way == Recompute::automatic) return name_of(way);
+  return fmt::format("{}, recomputed_layers {}", name_of(way), layers);
+}
+
 std::string settings_text(const TrainConfig& config, std::int64_t ranks) {
   const auto bits = bits_of_base(config);
   const auto what = bits > 0          ? fmt::format("adapters on {}-bit weights", bits)
@@ -60,28 +81,32 @@ std::string settings_text(const TrainConfig& config, std::int64_t ranks) {
       config.task == Task::grpo
           ? fmt::format("max_completion_length {} after each prompt", completion_length(config))
           : fmt::format("max_length {}", config.max_length);
+  const auto budget = micro_batch_tokens(config);
   return fmt::format(
-      "the run had per_device_train_batch_size {} x {}, gradient_checkpointing {}, "
-      "zero_stage {} on {} rank{}, training {}",
-      config.per_device_train_batch_size, length, name_of(config.gradient_checkpointing),
+      "the run had {}, gradient_checkpointing {}, zero_stage {} on {} rank{}, training {}",
+      budget > 0 ? fmt::format("micro_batch_tokens {}, {}", budget, length)
+                 : fmt::format("per_device_train_batch_size {} x {}",
+                               config.per_device_train_batch_size, length),
+      recomputation_text(config),
       config.zero_stage == kAutomaticStage ? std::string("auto")
                                            : std::to_string(config.zero_stage),
       ranks, ranks == 1 ? "" : "s", what);
 }
 
 // Changes that lower the memory, the cheapest first.
-std::vector<std::string> remedies(const TrainConfig& config, std::int64_t ranks) {
+std::vector<std::string> remedies(const TrainConfig& config, std::int64_t ranks,
+                                  const std::optional<PlanRequest>& plan) {
   std::vector<std::string> all;
-  if (const auto size = config.per_device_train_batch_size; size > 1)
+  if (const auto tokens = micro_batch_tokens(config); tokens > 0) {
+    if (tokens > 1) all.push_back(fmt::format("micro_batch_tokens: {}", tokens / 2));
+  } else if (const auto size = config.per_device_train_batch_size; size > 1) {
     all.push_back(fmt::format("per_device_train_batch_size: {}{}", size / 2,
                               config.global_batch_size > 0 || config.task == Task::grpo
                                   ? ""
                                   : fmt::format(" with gradient_accumulation_steps: {}",
                                                 2 * config.gradient_accumulation_steps)));
-  if (config.gradient_checkpointing == Recompute::full)
-    all.push_back("gradient_checkpointing: offload");
-  else if (config.gradient_checkpointing != Recompute::offload)
-    all.push_back("gradient_checkpointing: true");
+  }
+  if (const auto more = more_recomputation(config, plan); !more.empty()) all.push_back(more);
   const int highest = config.gradient_aggregation == Aggregation::median ? 1 : 3;
   if (ranks > 1 && config.zero_stage < highest)
     all.push_back(fmt::format("zero_stage: {}", highest));
@@ -109,13 +134,14 @@ bool reports_out_of_memory(std::string_view error) {
 }
 
 std::optional<std::string> out_of_memory_text(const std::string& error, const TrainConfig& config,
-                                              std::int64_t ranks) {
+                                              std::int64_t ranks,
+                                              const std::optional<PlanRequest>& plan) {
   for (const auto sign : kSigns) {
     const auto found = error.find(sign);
     if (found == error.npos) continue;
     return fmt::format("{}; {}; to use less memory, try {}; mgpu-train plan shows what fits",
                        in_short(error, found), settings_text(config, ranks),
-                       fmt::join(remedies(config, ranks), ", "));
+                       fmt::join(remedies(config, ranks, plan), ", "));
   }
   return std::nullopt;
 }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "runtime/config/config.hpp"
+#include "runtime/config/planning/planner.hpp"
 
 namespace mgpu::train {
 
@@ -13,9 +14,11 @@ namespace mgpu::train {
 bool reports_out_of_memory(std::string_view error);
 
 // The failure report of a rank that ran out of memory: the allocator's message in one line, the
-// settings that determined the memory, and changes of the recipe that lower it. Empty if `error` is
+// settings that determined the memory, and changes of the recipe that lower it. With a plan that
+// knows the memory of the GPU, no more layers are recomputed than it requires. Empty if `error` is
 // about something else.
 std::optional<std::string> out_of_memory_text(const std::string& error, const TrainConfig& config,
-                                              std::int64_t ranks);
+                                              std::int64_t ranks,
+                                              const std::optional<PlanRequest>& plan = {});
 
 }  // namespace mgpu::train

@@ -8,7 +8,6 @@
 
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/optimizer_choice.hpp"
-#include "runtime/config/planning/oom_remedies.hpp"
 #include "runtime/model/linear_layers.hpp"
 #include "runtime/parallel/bucket_size.hpp"
 
@@ -56,7 +55,8 @@ struct Shape {
   int bits = 0;  // of a weight of the frozen matrices: 4, 8, or 0 if they are not quantized
   bool lora = false, dora = false, nested = false, dropout = false, tied = false;
   bool median = false, accumulates = false, timed = false;
-  Recompute recompute = Recompute::no;
+  double N = 0;  // layers that are recomputed: the first ones
+  bool offloaded = false;
 };
 
 double shared(const Shape& s, int from_stage) {
@@ -68,8 +68,10 @@ double bytes_packed(const Shape& s) {
   return .5 + (s.nested ? 1 / kBlock4 + 4 / (kBlock4 * kNested) : 4 / kBlock4);
 }
 
-bool recomputes(const Shape& s) {
-  return s.recompute == Recompute::full || s.recompute == Recompute::offload;
+// Whether every layer is recomputed. Otherwise the last ones, which come first in backward, are
+// not.
+bool recomputes_all(const Shape& s) {
+  return s.N > 0 && s.N == s.L;
 }
 
 // Bytes that one layer keeps of a token for its backward pass: its input, and the rest.
@@ -82,8 +84,29 @@ double saved_token(const Shape& s) {
          4 * s.n + 8;
 }
 
-double kept_token(const Shape& s) {
-  return input_token(s) + (recomputes(s) ? 0 : saved_token(s));
+// What layers keep that are not recomputed.
+double kept_whole(const Shape& s) {
+  return (s.L - s.N) * s.T * (input_token(s) + saved_token(s));
+}
+
+// What recomputed layers keep: their inputs, on the host if these are offloaded.
+double kept_inputs(const Shape& s) {
+  return s.offloaded ? 0 : s.N * s.T * input_token(s);
+}
+
+// Offloaded inputs come back one by one, each while the layer above it is computed.
+double returned_inputs(const Shape& s) {
+  if (!s.offloaded) return 0;
+  const double inputs = recomputes_all(s) ? 2 : s.L - s.N == 1 ? 1 : 0;
+  return inputs * s.T * input_token(s);
+}
+
+// The bytes that this many layers, the last ones, have freed when backward has left them behind.
+// If all of them keep everything and the next one is recomputed, its results take the place of
+// those of one layer.
+double freed_by(const Shape& s, double layers) {
+  const double whole = s.N > 0 ? std::max(0.0, s.L - s.N - 1) : s.L;
+  return s.T * (layers * input_token(s) + std::min(layers, whole) * saved_token(s));
 }
 
 // The backward pass of a layer: the gradients of its widest tensors and what has to be computed
@@ -94,7 +117,7 @@ double layer_work(const Shape& s) {
   const double down = s.w * (2 * s.T * s.I + s.H * s.I);
   const double gate_up = s.w * (s.T * s.H + 2 * s.H * s.I);
   return s.T * s.w * s.H + (s.bits > 0 ? std::max({widest, down, gate_up}) : widest) +
-         (recomputes(s) ? s.T * saved_token(s) : 0);
+         (recomputes_all(s) ? s.T * saved_token(s) : 0);
 }
 
 double quantized_model(const Shape& s) {
@@ -114,7 +137,7 @@ double bucket_of_layers(const Shape& s) {
 double open_gradients(const Shape& s) {
   if (s.zero < 2) return 0;
   const double layers = bucket_of_layers(s);
-  const double freed = s.tb > 0 ? layers / s.tb * s.T * kept_token(s) : 0;
+  const double freed = s.tb > 0 ? freed_by(s, layers / s.tb) : 0;
   const double second = std::max(0.0, layers * s.g - freed);
   const double sums = s.accumulates ? 1 + 1 / s.R : 1;  // later micro-batches are added up
   if (s.tied) return s.te * s.g + (layers * s.g + second) * sums;
@@ -141,9 +164,9 @@ struct Formula {
 
 // All items of the estimate. P: parameters, M: those in matrices of layers, t: trained, B: per
 // layer, E: in the embedding. H, A, Q, I, V: widths of the residual stream, heads, q+k+v, MLP,
-// vocabulary. L: layers, h: heads, T: tokens in a micro-batch, R: ranks. w, g, m, l: bytes of a
-// weight, a gradient, the optimizer's state, a logit (w, or w + 4 with cast_lm_head_to_fp32). Z(n):
-// R from zero_stage n on, else 1.
+// vocabulary. L: layers, N: recomputed, h: heads, T: tokens in a micro-batch, R: ranks. w, g, m, l:
+// bytes of a weight, a gradient, the optimizer's state, a logit (w, or w + 4 with
+// cast_lm_head_to_fp32). Z(n): R from zero_stage n on, else 1.
 constexpr Formula kFormulas[] = {
     // The weights used for computation. A quantized matrix takes half a byte or a byte per weight
     // plus scales.
@@ -165,20 +188,16 @@ constexpr Formula kFormulas[] = {
     // Residual inputs and normed inputs (4 H), q k v, attention, gate and up; log-sum-exp; q and k
     // before their norms.
     {Moment::always, activations, "kept by layers", "L T (w (4H + Q + A + 2I) + 4h + 8)",
-     [](const Shape& s) { return recomputes(s) ? 0 : s.L * s.T * kept_token(s); }},
-    // With recomputation only the layer's input. Offloaded inputs come back one by one, each while
-    // the layer above it is computed.
-    {Moment::head, activations, "kept by layers, recomputed", "L T w H",
-     [](const Shape& s) {
-       return s.recompute == Recompute::full ? s.L * s.T * input_token(s) : 0;
-     }},
-    {Moment::layer, activations, "kept by layers, recomputed", "L T w H, offloaded: 2 T w H",
-     [](const Shape& s) {
-       return recomputes(s) ? (s.recompute == Recompute::full ? s.L : 2) * s.T * input_token(s) : 0;
-     }},
+     [](const Shape& s) { return s.N == 0 ? kept_whole(s) : 0; }},
+    {Moment::always, activations, "kept by layers, not recomputed",
+     "(L - N) T (w (4H + Q + A + 2I) + 4h + 8)",
+     [](const Shape& s) { return s.N > 0 ? kept_whole(s) : 0; }},
+    // With recomputation only the layer's input.
+    {Moment::always, activations, "kept by layers, recomputed", "N T w H", kept_inputs},
+    {Moment::layer, activations, "inputs that come back from the host", "2 T w H", returned_inputs},
     {Moment::layer, activations, "backward pass of a layer",
-     "T w (H + 3I), with dropout + T w I, with DoRA + T w 3I, recomputed: + T (w (3H + Q + A + 2I) "
-     "+ 4h + 8)",
+     "T w (H + 3I), with dropout + T w I, with DoRA + T w 3I, if all are recomputed: + T (w (3H + "
+     "Q + A + 2I) + 4h + 8)",
      layer_work},
     // The logits of a chunk become their gradient in place; the chunk's hidden states and their
     // gradient.
@@ -259,9 +278,11 @@ Shape parameters_of(const model::ModelConfig& m, const TrainConfig& config) {
   return s;
 }
 
-// Of a micro-batch with the longest rows. With GRPO the completions of a prompt are kept together,
-// and their prompt is computed once. Truncated completions that are left out can divide groups.
+// Of the largest micro-batch, with the longest rows. With GRPO the completions of a prompt are kept
+// together, and their prompt is computed once. Truncated completions that are left out can divide
+// groups.
 std::int64_t tokens_at_once(const TrainConfig& config) {
+  if (micro_batch_tokens(config) > 0) return most_micro_batch_tokens(config);
   const auto rows = config.per_device_train_batch_size;
   const GrpoValues values(config);
   if (config.task != Task::grpo || !may_divide_micro_batches(config) ||
@@ -300,13 +321,13 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
   s.dropout = s.lora && config.lora_dropout > 0;
   s.median = config.gradient_aggregation == Aggregation::median;
   s.timed = config.gemm_choice == GemmSelection::timed;
-  s.accumulates = config.gradient_accumulation_steps > 1 || config.global_batch_size > 0;
+  s.accumulates = config.gradient_accumulation_steps > 1 || config.global_batch_size > 0 ||
+                  micro_batch_tokens(config) > 0;
   s.d = head_dim;
   s.n = m.qk_norm ? s.h + static_cast<double>(m.kv_heads) : 0;
   s.nested = config.use_bnb_nested_quant;
-  s.recompute = config.gradient_checkpointing == Recompute::automatic
-                    ? Recompute::no
-                    : config.gradient_checkpointing;
+  s.N = static_cast<double>(recomputed_layers_of(config, m.layers));
+  s.offloaded = config.gradient_checkpointing == Recompute::offload;
   return s;
 }
 

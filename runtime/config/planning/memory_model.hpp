@@ -55,8 +55,9 @@ struct MemoryEstimate {
 // model's configuration; equal to the counts of the checkpoint.
 ParameterCount count_parameters(const model::ModelConfig& model, const TrainConfig& config);
 
-// The estimate for GPUs: dtype auto is bf16, and gradient_checkpointing auto counts as false (the
-// planner chooses). Every sequence is counted with max_length tokens.
+// The estimate for GPUs: dtype auto is bf16, gradient_checkpointing auto counts as false, and
+// recomputed_layers auto as all (the planner chooses). Every sequence is counted with max_length
+// tokens.
 MemoryEstimate estimate_memory(const model::ModelConfig& model, const TrainConfig& config,
                                std::int64_t ranks);
 

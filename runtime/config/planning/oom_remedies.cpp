@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "runtime/config/grpo_choices.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/resolve.hpp"
 
@@ -18,6 +17,9 @@ namespace {
 
 constexpr const char* kMicroBatch = "per_device_train_batch_size";
 constexpr const char* kRecompute = "gradient_checkpointing";
+constexpr const char* kTokens = "micro_batch_tokens";
+constexpr const char* kAllWord = "all";
+constexpr const char* kLayers = "recomputed_layers";
 constexpr const char* kStage = "zero_stage";
 
 int highest_stage(const TrainConfig& config, std::int64_t ranks) {
@@ -46,6 +48,33 @@ std::optional<std::int64_t> number_in(const std::string& change, const char* key
   return number;
 }
 
+// Only of settings that have such a budget.
+void set_micro_batch_tokens(TrainConfig& config, std::int64_t tokens) {
+  if (tokens > 0) config.grpo[kTokens] = std::to_string(tokens);
+}
+
+// Makes a change of what is recomputed, unless the settings need less memory already.
+void recompute_more(TrainConfig& config, const std::string& change) {
+  auto& way = config.gradient_checkpointing;
+  auto& layers = config.recomputed_layers;
+  const bool offload = change == change_of(kRecompute, recompute_word(Recompute::offload));
+  const bool all = offload || change == change_of(kLayers, kAllWord) ||
+                   change == change_of(kRecompute, recompute_word(Recompute::full));
+  const auto wanted = all ? kAllLayers : number_in(change, kLayers).value_or(0);
+  if (wanted == 0 || wanted < kAllLayers) return;
+  if (way == Recompute::no) {
+    way = Recompute::full;
+    layers = wanted;
+  }
+  if (offload) way = Recompute::offload;
+  if (layers > 0) layers = all ? kAllLayers : std::max(layers, wanted);
+}
+
+// The number of recomputed layers of settings with which nothing else was recomputed.
+std::int64_t layers_before(const TrainConfig& config) {
+  return config.gradient_checkpointing == Recompute::no ? kAllLayers : config.recomputed_layers;
+}
+
 // Changes of the recipe that need less memory than the last attempt. It did not fit, so the memory
 // is less than its estimate.
 std::vector<std::string> smaller_settings(const PlanRequest& request,
@@ -61,36 +90,44 @@ std::vector<std::string> smaller_settings(const PlanRequest& request,
 
 }  // namespace
 
-bool may_divide_micro_batches(const TrainConfig& config) {
-  if (config.task != Task::grpo) return true;
-  const GrpoValues values(config);
-  const bool entropy =
-      values.flag("use_adaptive_entropy") || values.number("entropy_coef").value_or(0) != 0;
-  const bool mean_of_entropies =
-      entropy &&
-      values.choice("loss_normalization", loss_normalizations()) != LossNormalization::window;
-  return values.choice("loss_type", loss_types()) != LossType::bnpo && !mean_of_entropies &&
-         values.number("top_entropy_quantile").value_or(1) >= 1;
-}
-
-std::vector<OomRemedy> oom_remedies(const TrainConfig& config, std::int64_t ranks) {
+std::vector<OomRemedy> oom_remedies(const PlanRequest& request) {
+  const auto& config = request.config;
   OomRemedy now{
-      config.per_device_train_batch_size, config.gradient_checkpointing, config.zero_stage, {}};
+      config.per_device_train_batch_size, micro_batch_tokens(config), config.gradient_checkpointing,
+      config.recomputed_layers,           config.zero_stage,          {}};
   std::vector<OomRemedy> all;
   const auto add = [&](const char* key, const auto& value) {
     now.change = change_of(key, value);
     all.push_back(now);
   };
-  while (now.per_device > 1 && may_divide_micro_batches(config)) {
+  while (now.micro_batch_tokens > config.max_length) {
+    now.micro_batch_tokens = std::max(config.max_length, (now.micro_batch_tokens + 1) / 2);
+    add(kTokens, now.micro_batch_tokens);
+  }
+  while (now.micro_batch_tokens == 0 && now.per_device > 1 && may_divide_micro_batches(config)) {
     now.per_device = (now.per_device + 1) / 2;
     add(kMicroBatch, now.per_device);
   }
-  for (const auto way : {Recompute::full, Recompute::offload}) {
-    if (now.recompute == way || now.recompute == Recompute::offload) continue;
-    now.recompute = way;
-    add(kRecompute, recompute_word(way));
+  if (now.recompute == Recompute::no) {
+    auto failed = request;
+    failed.config.per_device_train_batch_size = now.per_device;
+    set_micro_batch_tokens(failed.config, now.micro_batch_tokens);
+    now.recompute = Recompute::full;
+    now.recomputed_layers = layers_after_failure(failed);
+    if (now.recomputed_layers > 0)
+      add(kLayers, now.recomputed_layers);
+    else
+      add(kRecompute, recompute_word(now.recompute));
   }
-  while (now.zero_stage < highest_stage(config, ranks)) {
+  if (now.recomputed_layers > 0) {
+    now.recomputed_layers = kAllLayers;
+    add(kLayers, kAllWord);
+  }
+  if (now.recompute != Recompute::offload) {
+    now.recompute = Recompute::offload;
+    add(kRecompute, recompute_word(now.recompute));
+  }
+  while (now.zero_stage < highest_stage(config, request.ranks)) {
     ++now.zero_stage;
     add(kStage, now.zero_stage);
   }
@@ -99,8 +136,9 @@ std::vector<OomRemedy> oom_remedies(const TrainConfig& config, std::int64_t rank
 
 std::vector<OomRemedy> halvings(const std::vector<OomRemedy>& remedies) {
   std::vector<OomRemedy> found;
-  std::ranges::copy_if(remedies, std::back_inserter(found),
-                       [](const OomRemedy& remedy) { return key_of(remedy) == kMicroBatch; });
+  std::ranges::copy_if(remedies, std::back_inserter(found), [](const OomRemedy& remedy) {
+    return key_of(remedy) == kMicroBatch || key_of(remedy) == kTokens;
+  });
   return found;
 }
 
@@ -111,12 +149,12 @@ TrainConfig with_changes(TrainConfig config, const std::vector<std::string>& cha
     if (const auto size = number_in(change, kMicroBatch);
         size && *size > 0 && may_divide_micro_batches(config))
       config.per_device_train_batch_size = std::min(config.per_device_train_batch_size, *size);
+    if (const auto tokens = number_in(change, kTokens); tokens && *tokens > 0)
+      set_micro_batch_tokens(config, std::min(micro_batch_tokens(config), *tokens));
     if (const auto stage = number_in(change, kStage))
       config.zero_stage = std::max(config.zero_stage,
                                    static_cast<int>(std::clamp<std::int64_t>(*stage, 0, highest)));
-    if (config.gradient_checkpointing == Recompute::offload) continue;
-    for (const auto way : {Recompute::full, Recompute::offload})
-      if (change == change_of(kRecompute, recompute_word(way))) config.gradient_checkpointing = way;
+    recompute_more(config, change);
   }
   return config;
 }
@@ -125,14 +163,19 @@ std::string changed_settings(const TrainConfig& recipe, const TrainConfig& now) 
   std::vector<std::string> changes;
   if (now.per_device_train_batch_size != recipe.per_device_train_batch_size)
     changes.push_back(change_of(kMicroBatch, now.per_device_train_batch_size));
+  if (const auto tokens = micro_batch_tokens(now); tokens != micro_batch_tokens(recipe))
+    changes.push_back(change_of(kTokens, tokens));
   if (now.gradient_checkpointing != recipe.gradient_checkpointing)
     changes.push_back(change_of(kRecompute, recompute_word(now.gradient_checkpointing)));
+  if (now.gradient_checkpointing != Recompute::no && now.recomputed_layers != layers_before(recipe))
+    changes.push_back(now.recomputed_layers > 0 ? change_of(kLayers, now.recomputed_layers)
+                                                : change_of(kLayers, kAllWord));
   if (now.zero_stage != recipe.zero_stage) changes.push_back(change_of(kStage, now.zero_stage));
   return fmt::format("{}", fmt::join(changes, ", "));
 }
 
 std::int64_t pieces_for(const TrainConfig& config, std::int64_t pieces) {
-  if (config.packing) return pieces;
+  if (config.packing || micro_batch_tokens(config) > 0) return pieces;
   const auto sequences = static_cast<std::uint64_t>(config.per_device_train_batch_size);
   return std::min(pieces, static_cast<std::int64_t>(std::bit_ceil(sequences)));
 }

@@ -11,20 +11,19 @@ namespace mgpu::train {
 // Settings that compute the same steps with less memory, and the setting that was changed last.
 struct OomRemedy {
   std::int64_t per_device = 1;
+  std::int64_t micro_batch_tokens = 0;  // of GRPO, if it replaces per_device
   Recompute recompute = Recompute::no;
+  std::int64_t recomputed_layers = kAllLayers;
   int zero_stage = 0;
   std::string change;  // as in a recipe: "zero_stage: 2"
 };
 
 // The changes that are tried, one after each attempt that ran out of memory, in addition to those
-// before: micro-batches are halved down to one sequence, then layers are recomputed, then their
-// inputs are kept on the host, then more is sharded. zero_stage and gradient_checkpointing must not
-// be auto.
-std::vector<OomRemedy> oom_remedies(const TrainConfig& config, std::int64_t ranks);
-
-// Whether smaller micro-batches have the same loss. Not with GRPO losses that contain a mean or a
-// quantile over each micro-batch.
-bool may_divide_micro_batches(const TrainConfig& config);
+// before: micro-batches (micro_batch_tokens, if it is set) are halved down to one sequence, then
+// layers are recomputed, then their inputs are kept on the host, then more is sharded. If the
+// memory of the GPU is known, first only as many layers are recomputed as the plan requires.
+// zero_stage, gradient_checkpointing and recomputed_layers must not be auto.
+std::vector<OomRemedy> oom_remedies(const PlanRequest& request);
 
 // The remedies among them that halve the micro-batch.
 std::vector<OomRemedy> halvings(const std::vector<OomRemedy>& remedies);

@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/text_table.hpp"
+#include "runtime/config/grpo_values.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/resolve.hpp"
 
@@ -29,16 +30,19 @@ double stage_cost(int stage) {
   return kCosts[stage];
 }
 
-double recompute_cost(Recompute recompute) {
-  if (recompute == Recompute::full) return kRecomputeCost;
-  return recompute == Recompute::offload ? kOffloadCost : 1;
+double recompute_cost(const PlanRequest& request, const TrainConfig& config) {
+  const auto layers = request.model.layers;
+  const double part = static_cast<double>(recomputed_layers_of(config, layers)) /
+                      static_cast<double>(std::max<std::int64_t>(1, layers));
+  const bool offloads = config.gradient_checkpointing == Recompute::offload;
+  return 1 + ((offloads ? kOffloadCost : kRecomputeCost) - 1) * part;
 }
 
 TrainConfig with(TrainConfig config, const Proposal& proposal) {
   config.per_device_train_batch_size = proposal.per_device;
+  config.gradient_accumulation_steps = proposal.accumulation;
   config.zero_stage = proposal.zero_stage;
-  config.gradient_checkpointing = proposal.recompute;
-  return config;
+  return with_recomputation(std::move(config), {proposal.recompute, proposal.recomputed_layers});
 }
 
 std::vector<std::int64_t> divisors(std::int64_t number) {
@@ -51,11 +55,15 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
   return found;
 }
 
+std::int64_t tokens_of_micro_batch(const TrainConfig& config, std::int64_t per_device) {
+  return micro_batch_tokens(config) > 0 ? most_micro_batch_tokens(config)
+                                        : per_device * config.max_length;
+}
+
 Proposal weigh(const PlanRequest& request, Proposal proposal) {
   const auto config = with(request.config, proposal);
-  const double tokens =
-      static_cast<double>(proposal.per_device) * static_cast<double>(config.max_length);
-  proposal.cost = recompute_cost(proposal.recompute) * stage_cost(proposal.zero_stage) *
+  const auto tokens = static_cast<double>(tokens_of_micro_batch(config, proposal.per_device));
+  proposal.cost = recompute_cost(request, config) * stage_cost(proposal.zero_stage) *
                   std::max(1.0, std::pow(kFullSpeedTokens / tokens, .25));
   return proposal;
 }
@@ -76,14 +84,22 @@ std::string estimate_table(const MemoryEstimate& estimate) {
   return rendezvous::text_table(rows);
 }
 
+std::string layers_word(const Proposal& proposal) {
+  if (proposal.recompute == Recompute::no) return "";
+  return proposal.recomputed_layers > 0 ? std::to_string(proposal.recomputed_layers) : "all";
+}
+
 std::string proposal_table(const std::vector<Proposal>& proposals) {
-  std::vector<std::vector<std::string>> rows{{"  per_device_train_batch_size",
-                                              "gradient_accumulation_steps", "zero_stage",
-                                              "gradient_checkpointing", "memory"}};
+  std::vector<std::vector<std::string>> rows{
+      {"  per_device_train_batch_size", "gradient_accumulation_steps", "zero_stage",
+       "gradient_checkpointing", "recomputed_layers", "memory"}};
   for (const auto& p : proposals)
     rows.push_back({fmt::format("  {}", p.per_device), fmt::format("{}", p.accumulation),
-                    fmt::format("{}", p.zero_stage), recompute_word(p.recompute),
+                    fmt::format("{}", p.zero_stage), recompute_word(p.recompute), layers_word(p),
                     fmt::format("{:.1f} GiB", gib(p.bytes))});
+  if (std::none_of(proposals.begin(), proposals.end(),
+                   [](const Proposal& p) { return p.recomputed_layers > 0; }))
+    for (auto& row : rows) row.erase(row.end() - 2);
   return rendezvous::text_table(rows);
 }
 
@@ -103,11 +119,70 @@ std::vector<Proposal> propose_if_valid(const PlanRequest& request) try {
   return {};
 }
 
+bool plan_fits(const PlanRequest& request, const TrainConfig& config) {
+  return fits(estimate_memory(request.model, config, request.ranks), request.gpu_bytes);
+}
+
+Recomputation recomputation_of(const TrainConfig& config) {
+  return {config.gradient_checkpointing, config.recomputed_layers};
+}
+
+bool chooses_recomputation(const TrainConfig& config) {
+  if (config.gradient_checkpointing == Recompute::no) return false;
+  return config.gradient_checkpointing == Recompute::automatic ||
+         config.recomputed_layers == kFewestLayers;
+}
+
+// The ways of recomputing all layers that the settings leave open, the fastest first. One of them
+// fits if and only if it does with the number of layers that may be chosen.
+std::vector<Recompute> open_ways(const TrainConfig& config) {
+  const auto asked = config.gradient_checkpointing;
+  if (!chooses_recomputation(config)) return {asked};
+  if (asked == Recompute::automatic) return {Recompute::no, Recompute::full, Recompute::offload};
+  return {Recompute::no, asked};
+}
+
 }  // namespace
 
 const char* recompute_word(Recompute recompute) {
   if (recompute == Recompute::full) return "true";
   return recompute == Recompute::offload ? "offload" : "false";
+}
+
+std::string recompute_text(const Recomputation& chosen, const char* separator) {
+  if (chosen.way == Recompute::no || chosen.layers < 0) return recompute_word(chosen.way);
+  return fmt::format("{}, recomputed_layers{}{}", recompute_word(chosen.way), separator,
+                     chosen.layers);
+}
+
+TrainConfig with_recomputation(TrainConfig config, const Recomputation& chosen) {
+  config.gradient_checkpointing = chosen.way;
+  config.recomputed_layers = chosen.layers;
+  return config;
+}
+
+std::optional<std::int64_t> fewest_layers(const PlanRequest& request, Recompute way) {
+  const auto all = request.model.layers;
+  const auto enough = [&](std::int64_t layers) {
+    return plan_fits(request, with_recomputation(request.config, {way, layers}));
+  };
+  if (!enough(kAllLayers)) return {};
+  std::int64_t few = 0, many = all;  // `few` are not enough, or none; `many` are
+  while (many - few > 1) {
+    const auto between = few + (many - few) / 2;
+    (enough(between) ? many : few) = between;
+  }
+  return many == all ? kAllLayers : many;
+}
+
+std::int64_t layers_after_failure(const PlanRequest& failed) {
+  if (failed.gpu_bytes == 0) return kAllLayers;
+  const auto way = failed.config.gradient_checkpointing == Recompute::offload ? Recompute::offload
+                                                                              : Recompute::full;
+  const auto needed = estimate_memory(failed.model, failed.config, failed.ranks).total();
+  auto smaller = failed;
+  smaller.gpu_bytes = std::min(failed.gpu_bytes, needed);
+  return fewest_layers(smaller, way).value_or(kAllLayers);
 }
 
 bool fits(const MemoryEstimate& estimate, std::int64_t gpu_bytes) {
@@ -122,47 +197,63 @@ int choose_zero_stage(const PlanRequest& request) {
   const bool median = request.config.gradient_aggregation == Aggregation::median;
   const int first = request.wants_copies ? 0 : 1;
   if (request.gpu_bytes == 0 || median) return first;
-  const auto asked = request.config.gradient_checkpointing;
   auto config = request.config;
-  for (const auto way : {Recompute::no, Recompute::full, Recompute::offload}) {
-    config.gradient_checkpointing = asked == Recompute::automatic ? way : asked;
+  for (const auto way : open_ways(config)) {
+    config.gradient_checkpointing = way;
     for (int stage = first; stage <= 3; ++stage) {
       config.zero_stage = stage;
-      if (fits(estimate_memory(request.model, config, request.ranks), request.gpu_bytes))
-        return stage;
+      if (plan_fits(request, config)) return stage;
     }
   }
   return 3;
 }
 
-Recompute choose_recompute(const PlanRequest& request) {
-  if (request.config.gradient_checkpointing != Recompute::automatic)
-    return request.config.gradient_checkpointing;
-  auto config = request.config;
-  for (const auto way : {Recompute::no, Recompute::full}) {
-    config.gradient_checkpointing = way;
-    if (fits(estimate_memory(request.model, config, request.ranks), request.gpu_bytes)) return way;
-  }
-  return Recompute::offload;
+Recomputation choose_recompute(const PlanRequest& request) {
+  const auto& config = request.config;
+  const auto asked = config.gradient_checkpointing;
+  if (config.recomputed_layers > request.model.layers)
+    throw_recipe_error(fmt::format("recomputed_layers: {} is more than the model's {} layers",
+                                   config.recomputed_layers, request.model.layers));
+  if (!chooses_recomputation(config)) return {asked, config.recomputed_layers};
+  if (request.gpu_bytes == 0 || plan_fits(request, with_recomputation(config, {Recompute::no})))
+    return {Recompute::no};
+  const auto way = asked == Recompute::automatic ? Recompute::full : asked;
+  const auto layers = fewest_layers(request, way);
+  return {layers || asked != Recompute::automatic ? way : Recompute::offload,
+          layers.value_or(kAllLayers)};
 }
 
 std::vector<Proposal> propose(const PlanRequest& request) {
   const auto step = micro_batches(request.config, request.ranks);
   const auto each = step.per_device * step.accumulation;
   std::vector<Proposal> found;
+  // Adds the proposal if it fits.
+  const auto add = [&](Proposal proposal) {
+    const auto estimate =
+        estimate_memory(request.model, with(request.config, proposal), request.ranks);
+    proposal.bytes = estimate.total();
+    if (!fits(estimate, request.gpu_bytes)) return false;
+    found.push_back(weigh(request, proposal));
+    return true;
+  };
+  // With a budget of tokens, the number of completions has no effect on memory.
+  const auto sizes =
+      micro_batch_tokens(request.config) > 0 ? std::vector{step.per_device} : divisors(each);
   for (int stage = 0; stage <= (request.ranks > 1 ? 3 : 0); ++stage) {
     if (stage > 1 && request.config.gradient_aggregation == Aggregation::median) break;
-    for (const auto recompute : {Recompute::no, Recompute::full, Recompute::offload}) {
-      for (const auto per_device : divisors(each)) {
-        auto proposal = weigh(request, {.per_device = per_device,
-                                        .accumulation = each / per_device,
-                                        .zero_stage = stage,
-                                        .recompute = recompute});
-        const auto estimate =
-            estimate_memory(request.model, with(request.config, proposal), request.ranks);
-        proposal.bytes = estimate.total();
-        if (fits(estimate, request.gpu_bytes)) found.push_back(proposal);
-      }
+    for (const auto per_device : sizes) {
+      Proposal proposal{
+          .per_device = per_device, .accumulation = each / per_device, .zero_stage = stage};
+      const bool needs_none = add(proposal);
+      proposal.recompute = Recompute::full;
+      auto fewest = request;
+      fewest.config = with(request.config, proposal);
+      if (!needs_none)
+        proposal.recomputed_layers = fewest_layers(fewest, Recompute::full).value_or(kAllLayers);
+      add(proposal);
+      proposal.recompute = Recompute::offload;
+      proposal.recomputed_layers = kAllLayers;
+      add(proposal);
     }
   }
   std::stable_sort(found.begin(), found.end(), [](const Proposal& a, const Proposal& b) {
@@ -181,6 +272,14 @@ std::vector<std::string> fitting_changes(const PlanRequest& request) {
       changes.push_back(fmt::format("{} (from {:.1f} GiB)", change, gib(found.front().bytes)));
   };
   auto config = request.config;
+  if (auto tokens = micro_batch_tokens(config); tokens > config.max_length) {
+    do {
+      tokens = std::max(config.max_length, tokens / 2);
+      config.grpo["micro_batch_tokens"] = std::to_string(tokens);
+      attempt(fmt::format("micro_batch_tokens: {}", tokens), config);
+    } while (changes.empty() && tokens > config.max_length);
+    config = request.config;
+  }
   if (config.max_length >= 512) {
     config.max_length /= 4;
     attempt(fmt::format("max_length: {}", config.max_length), config);
@@ -217,18 +316,21 @@ std::optional<std::string> memory_error(const PlanRequest& request) {
   const auto estimate = estimate_memory(request.model, request.config, request.ranks);
   if (fits(estimate, request.gpu_bytes)) return {};
   auto text = fmt::format(
-      "a GPU has {:.1f} GiB, but training would need {:.1f} GiB with "
-      "per_device_train_batch_size {} x {} tokens, zero_stage {} and gradient_checkpointing {}",
+      "a GPU has {:.1f} GiB, but training would need {:.1f} GiB with {} tokens, zero_stage {} and "
+      "gradient_checkpointing {}",
       gib(request.gpu_bytes), gib(with_margin(estimate)),
-      request.config.per_device_train_batch_size, request.config.max_length,
-      request.config.zero_stage, recompute_word(request.config.gradient_checkpointing));
+      micro_batch_tokens(request.config) > 0
+          ? fmt::format("micro-batches of {}", most_micro_batch_tokens(request.config))
+          : fmt::format("per_device_train_batch_size {} x {}",
+                        request.config.per_device_train_batch_size, request.config.max_length),
+      request.config.zero_stage, recompute_text(recomputation_of(request.config), " "));
   if (const auto proposals = propose(request); !proposals.empty()) {
     const auto& best = proposals.front();
     return text + fmt::format(
                       "; the same steps fit with per_device_train_batch_size: {}, "
                       "gradient_accumulation_steps: {}, zero_stage: {}, gradient_checkpointing: {}",
                       best.per_device, best.accumulation, best.zero_stage,
-                      recompute_word(best.recompute));
+                      recompute_text({best.recompute, best.recomputed_layers}));
   }
   const auto changes = fitting_changes(request);
   return text + (changes.empty() ? "; use larger GPUs or a smaller model"
@@ -238,8 +340,7 @@ std::optional<std::string> memory_error(const PlanRequest& request) {
 std::string plan_text(const PlanRequest& given) {
   auto request = given;
   request.config.zero_stage = choose_zero_stage(request);
-  auto config = request.config;
-  config.gradient_checkpointing = choose_recompute(request);
+  const auto config = with_recomputation(request.config, choose_recompute(request));
   const auto estimate = estimate_memory(request.model, config, request.ranks);
   const auto count = count_parameters(request.model, config);
   const auto step = micro_batches(config, request.ranks);
@@ -248,7 +349,7 @@ std::string plan_text(const PlanRequest& given) {
       "{} parameters, {} of them trained; {}\n\nMemory of one rank with zero_stage {}, "
       "gradient_checkpointing {} and {} tokens per micro-batch:\n\n{}\nA GPU has {:.1f} GiB: {}\n",
       count.total, count.trainable, batch_sentence(step, config.packing), config.zero_stage,
-      recompute_word(config.gradient_checkpointing), step.per_device * config.max_length,
+      recompute_text(recomputation_of(config), " "), tokens_of_micro_batch(config, step.per_device),
       estimate_table(estimate), gib(request.gpu_bytes), good ? "it fits" : "it does not fit");
   if (config.async_save)
     text += fmt::format(

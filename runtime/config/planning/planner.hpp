@@ -21,12 +21,21 @@ struct PlanRequest {
   bool wants_copies = false;   // of the training's state on every rank, if they fit
 };
 
+// What is recomputed: how, and how many layers from the first one on.
+struct Recomputation {
+  Recompute way = Recompute::no;
+  std::int64_t layers = kAllLayers;
+
+  friend bool operator==(const Recomputation&, const Recomputation&) = default;
+};
+
 // One set of settings that makes the same optimizer steps.
 struct Proposal {
   std::int64_t per_device = 1;
   std::int64_t accumulation = 1;
   int zero_stage = 0;
   Recompute recompute = Recompute::no;
+  std::int64_t recomputed_layers = kAllLayers;
   std::int64_t bytes = 0;  // total of one rank
   double cost = 1;         // estimated time of a step, relative to the best possible
 
@@ -47,8 +56,23 @@ bool fits(const MemoryEstimate& estimate, std::int64_t gpu_bytes);
 // unknown. 0 for one rank, and with consistency_check_steps, which compares copies.
 int choose_zero_stage(const PlanRequest& request);
 
-// The value for gradient_checkpointing: auto: false if that fits, else true, else offload.
-Recompute choose_recompute(const PlanRequest& request);
+// The values for gradient_checkpointing: auto and recomputed_layers: auto: nothing is recomputed if
+// that fits or if the memory of the GPU is unknown, else as few layers as are needed; if all are
+// not enough, auto is offload. Throws RecipeError if the model has fewer layers than
+// recomputed_layers.
+Recomputation choose_recompute(const PlanRequest& request);
+
+// The settings with what was chosen.
+TrainConfig with_recomputation(TrainConfig config, const Recomputation& chosen);
+
+// The smallest number of recomputed layers with which this way of recomputing fits; kAllLayers if
+// all are needed. Empty if they are not enough.
+std::optional<std::int64_t> fewest_layers(const PlanRequest& request, Recompute way);
+
+// How many layers to recompute after these settings did not fit: the smallest number whose
+// estimate, with the margin, is below the estimate of these settings, and fits into the GPU.
+// kAllLayers if all are needed, or if the memory of the GPU is unknown.
+std::int64_t layers_after_failure(const PlanRequest& failed);
 
 // At most three settings with the same global batch that fit, the fastest first.
 std::vector<Proposal> propose(const PlanRequest& request);
@@ -77,6 +101,9 @@ inline constexpr TunedPreset kTunedPresets[] = {
 std::optional<std::string> memory_error(const PlanRequest& request);
 
 const char* recompute_word(Recompute recompute);  // as in recipes
+
+// "true", or "true, recomputed_layers: 12" with another separator.
+std::string recompute_text(const Recomputation& chosen, const char* separator = ": ");
 
 // The output of `mgpu-train plan`.
 std::string plan_text(const PlanRequest& request);

@@ -55,7 +55,9 @@ class RoleAccounting {
       : request_(request),
         ranks_(static_cast<std::int64_t>(request.roles.policy.size())),
         number_(bytes_of_number(request.config)),
-        tokens_(request.config.per_device_train_batch_size * request.config.max_length) {}
+        tokens_(micro_batch_tokens(request.config) > 0
+                    ? most_micro_batch_tokens(request.config)
+                    : request.config.per_device_train_batch_size * request.config.max_length) {}
 
   void policy() {
     using enum MemoryPart;

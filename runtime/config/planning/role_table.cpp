@@ -45,22 +45,39 @@ std::vector<std::vector<std::int64_t>> equal_gpus(const std::vector<RoleMemory>&
 }
 
 std::string or_smaller_batch(const TrainConfig& config) {
+  if (const auto tokens = micro_batch_tokens(config); tokens > 0)
+    return tokens > config.max_length
+               ? fmt::format("micro_batch_tokens: {}, ", std::max(tokens / 2, config.max_length))
+               : "";
   const auto size = config.per_device_train_batch_size;
   return size > 1 ? fmt::format("per_device_train_batch_size: {}, ", size / 2) : "";
 }
 
+// Recomputation, if there is none: of as many layers as are needed beside the other roles.
+std::string or_recomputation(const RoleRequest& request, const std::vector<RoleMemory>& roles,
+                             std::int64_t gpu) {
+  if (request.config.gradient_checkpointing != Recompute::no) return "";
+  const PlanRequest plan{.model = request.model,
+                         .config = request.config,
+                         .ranks = static_cast<std::int64_t>(request.roles.policy.size()),
+                         .gpu_bytes = request.gpu_bytes - held_by_other_roles(roles, gpu)};
+  const auto layers = fewest_layers(plan, Recompute::full).value_or(kAllLayers);
+  return layers > 0 ? fmt::format("recomputed_layers: {}, ", layers)
+                    : "gradient_checkpointing: true, ";
+}
+
 // Changes that lower the memory of the role.
-std::string remedy(const RoleRequest& request, const RoleMemory& role) {
+std::string remedy(const RoleRequest& request, const std::vector<RoleMemory>& roles,
+                   const RoleMemory& role) {
   const auto& config = request.config;
   const auto ranks = request.roles.policy.size();
   if (role.role == kPolicy)
-    return fmt::format(
-        "{}{}{}{}", or_smaller_batch(config),
-        config.gradient_checkpointing == Recompute::no ? "gradient_checkpointing: true, " : "",
-        ranks > 1 && config.zero_stage < 3 ? "zero_stage: 3, " : "",
-        !config.use_peft       ? "use_peft: true"
-        : !config.load_in_4bit ? "load_in_4bit: true"
-                               : "a smaller model or more GPUs");
+    return fmt::format("{}{}{}{}", or_smaller_batch(config),
+                       or_recomputation(request, roles, role.gpu),
+                       ranks > 1 && config.zero_stage < 3 ? "zero_stage: 3, " : "",
+                       !config.use_peft       ? "use_peft: true"
+                       : !config.load_in_4bit ? "load_in_4bit: true"
+                                              : "a smaller model or more GPUs");
   if (role.role == kRollout) {  // already a single sequence, with all weights gathered
     const auto most = GrpoValues(config).whole("max_completion_length").value_or(512);
     return fmt::format(
@@ -120,7 +137,7 @@ std::optional<std::string> memory_error(const RoleRequest& request,
         "GPU {} has {:.1f} GiB, but its roles need {:.1f} GiB; the largest is {} with {:.1f} GiB; "
         "try {}",
         gpu, gib(request.gpu_bytes), gib(all), most.role, gib(most.holds + most.at_work),
-        remedy(request, most));
+        remedy(request, roles, most));
     if (const GrpoValues values(request.config); !values.is_set("num_generations")) {
       const auto total = request.gpu_bytes * static_cast<std::int64_t>(gpus_of(roles).size());
       const auto preset = preset_for(total);

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "runtime/config/resolve.hpp"
 #include "runtime/config/templates.hpp"
@@ -43,12 +45,37 @@ std::string recipe_text(const Way& way, const KnownModel& known, const Proposal&
   set_key(text, "gradient_accumulation_steps",
           std::to_string(std::max<std::int64_t>(1, kSequencesPerRank / proposal.per_device)));
   set_key(text, "gradient_checkpointing", recompute_word(proposal.recompute));
+  if (proposal.recompute != Recompute::no && proposal.recomputed_layers > 0)
+    replace(text, "\ngradient_checkpointing:",
+            fmt::format("\nrecomputed_layers: {}\ngradient_checkpointing:",
+                        proposal.recomputed_layers));
   if (text.find("\nzero_stage: ") != text.npos)
     set_key(text, "zero_stage", std::to_string(proposal.zero_stage));
   else
     replace(text, "\ngradient_checkpointing:",
             fmt::format("\nzero_stage: {}\ngradient_checkpointing:", proposal.zero_stage));
   return text;
+}
+
+// Empty if the recipe does not fit: it has more accumulation than the proposal, which takes memory
+// with ZeRO stages 2 and 3.
+std::optional<Suggestion> in_recipe(const Way& way, const KnownModel& known, Proposal proposal,
+                                    PlanRequest request) {
+  const auto write = [&] {
+    auto text = recipe_text(way, known, proposal, request.ranks);
+    request.config = parse_recipe(text, "the suggested recipe");
+    return text;
+  };
+  auto text = write();
+  if (proposal.recompute != Recompute::no) {
+    const auto layers = fewest_layers(request, proposal.recompute);
+    if (!layers) return {};
+    if (proposal.recomputed_layers > 0) proposal.recomputed_layers = *layers;
+    text = write();
+  }
+  if (!fits(estimate_memory(request.model, request.config, request.ranks), request.gpu_bytes))
+    return {};
+  return Suggestion{std::move(text), std::move(request)};
 }
 
 }  // namespace
@@ -61,11 +88,8 @@ Suggestion suggest(const KnownModel& known, std::int64_t gpus, std::int64_t gpu_
     request.config.load_in_4bit = way.four_bit;
     request.config.gradient_accumulation_steps = 1;
     request.config.per_device_train_batch_size = preset.batch_size;
-    const auto proposals = propose(request);
-    if (proposals.empty()) continue;
-    auto text = recipe_text(way, known, proposals.front(), gpus);
-    request.config = parse_recipe(text, "the suggested recipe");
-    return {std::move(text), std::move(request)};
+    for (const auto& proposal : propose(request))
+      if (auto suggestion = in_recipe(way, known, proposal, request)) return *std::move(suggestion);
   }
   throw std::runtime_error(fmt::format(
       "{} does not fit into {} GPU{} of {:.1f} GiB, not even a LoRA adapter on 4-bit weights with "

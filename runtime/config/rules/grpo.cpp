@@ -80,6 +80,19 @@ void level_rule(Reading& reading, LossType type) {
                                   choice_name(type, loss_types())));
 }
 
+// verl's switch, which stands beside the number of tokens.
+void token_budget_rule(Reading& reading) {
+  const auto* dynamic = reading.find("use_dynamic_bsz");
+  const auto tokens = value_or(reading, "micro_batch_tokens", to_whole, std::int64_t{0});
+  if (!dynamic) return;
+  const bool on = value_or(reading, "use_dynamic_bsz", to_flag, tokens > 0);
+  if (on && tokens <= 0)
+    reading.error(*dynamic, "requires micro_batch_tokens, the most tokens of a micro-batch");
+  if (!on && tokens > 0)
+    reading.error(*dynamic, fmt::format("contradicts {}; keep one",
+                                        reading.find("micro_batch_tokens")->written));
+}
+
 void kl_rule(Reading& reading) {
   if (value_or(reading, "beta", to_number, 0.0) > 0) return;
   const auto needs_beta = [&](const Setting* setting, const char* what) {
@@ -254,6 +267,7 @@ void grpo_rules(Reading& reading) {
   if (type == LossType::cispo) cispo_rule(reading);
   if (type == LossType::vespo) vespo_rule(reading);
   level_rule(reading, type);
+  token_budget_rule(reading);
   kl_rule(reading);
   ignored_rule(reading);
   engine_rule(reading);

@@ -283,6 +283,54 @@ void precision_rules(Reading& reading) {
   loss_scale_rule(reading);
 }
 
+// Megatron's word for what is recomputed. Returns the setting if it turns recomputation on.
+const Setting* granularity_rule(Reading& reading) {
+  const auto* setting = reading.find("recompute_granularity");
+  if (!setting) return nullptr;
+  const auto full = reading.read(*setting, [](const YamlNode& value) {
+    return choose(value, Choices<bool>{{"full", true}, {"selective", false}});
+  });
+  if (full == false)
+    reading.note(*setting,
+                 "has no effect: attention never keeps its scores, whose recomputation "
+                 "this is");
+  return full.value_or(false) ? setting : nullptr;
+}
+
+// Megatron's word for which layers are recomputed. Returns whether it is all of them.
+bool recomputes_uniformly(Reading& reading) {
+  const auto* setting = reading.find("recompute_method");
+  if (!setting) return false;
+  const auto uniform = reading.read(*setting, [](const YamlNode& value) {
+    return choose(value, Choices<bool>{{"uniform", true}, {"block", false}});
+  });
+  if (uniform == true)
+    reading.note(*setting, "means recomputed_layers: all; each layer is recomputed by itself");
+  else if (uniform == false && !reading.find("recomputed_layers"))
+    reading.note(*setting, "has no effect without recomputed_layers");
+  else if (uniform == false)
+    reading.note(*setting, "the first recomputed_layers are recomputed");
+  return uniform.value_or(false);
+}
+
+// `by` is the setting that turns recomputation on or off, or null.
+void recomputed_layers_rule(Reading& reading, const Setting* by) {
+  auto& config = reading.config;
+  auto& way = config.gradient_checkpointing;
+  const auto* setting = reading.find("recomputed_layers");
+  const bool all = recomputes_uniformly(reading);
+  if (all) config.recomputed_layers = kAllLayers;
+  const bool chosen = config.recomputed_layers != kFewestLayers;
+  if (chosen && !by) way = Recompute::full;
+  if (!setting && (way == Recompute::full || way == Recompute::offload))
+    config.recomputed_layers = kAllLayers;
+  if (!setting || !by) return;
+  if (way == Recompute::no && by->overrides)  // --set runs the recipe once without it
+    reading.note(*setting, fmt::format("has no effect: {} turns recomputation off", by->written));
+  else if (way == Recompute::no || (way == Recompute::automatic && chosen))
+    contradiction(reading, *setting, *by);
+}
+
 void memory_rules(Reading& reading) {
   auto& config = reading.config;
   const auto* recompute = reading.find("gradient_checkpointing");
@@ -292,6 +340,8 @@ void memory_rules(Reading& reading) {
     config.gradient_checkpointing =
         reading.read(*recompute, [](const YamlNode& v) { return choose(v, kRecompute); })
             .value_or(Recompute::automatic);
+  const auto* granularity = granularity_rule(reading);
+  if (granularity && !recompute && !disable) config.gradient_checkpointing = Recompute::full;
   if (disable && !recompute)
     if (const auto no = reading.read(*disable, to_flag))
       config.gradient_checkpointing = *no ? Recompute::no : Recompute::full;
@@ -299,6 +349,12 @@ void memory_rules(Reading& reading) {
     config.gradient_checkpointing = Recompute::offload;
     reading.note(*reading.find("activation_offloading"), "means gradient_checkpointing: offload");
   }
+  const Setting* by = recompute ? recompute : disable ? disable : granularity;
+  if (granularity && by != granularity && config.gradient_checkpointing == Recompute::no)
+    contradiction(reading, *granularity, *by);
+  recomputed_layers_rule(reading, by || config.gradient_checkpointing != Recompute::offload
+                                      ? by
+                                      : reading.find("activation_offloading"));
   if (const auto* stage = reading.find("zero_stage")) {
     config.zero_stage =
         reading.read(*stage, [](const YamlNode& v) { return choose(v, kZeroStages); })

@@ -100,6 +100,31 @@ TEST_CASE("unused places are reported", "[generation]") {
              Contains("needs 3 micro-batches of 6 completions, not gradient_accumulation_steps 9"));
 }
 
+TEST_CASE("a budget of tokens changes no other size, and has other trainers' names",
+          "[generation]") {
+  for (const char* name : {"micro_batch_tokens", "ppo_max_token_len_per_gpu"}) {
+    const auto got = sizes("per_device_train_batch_size: 4\ngradient_accumulation_steps: 2\n" +
+                               std::string(name) + ": 9000\nuse_dynamic_bsz: true\n",
+                           3);
+    CHECK(got.micro_batch_tokens == 9000);
+    CHECK(got.step == 24);
+    CHECK_THAT(
+        generation_sentence(got),
+        Contains("x 2 accumulation, computed in micro-batches of up to 9000 tokens; 24 per"));
+  }
+  const auto mistake = [](const std::string& lines) { return generation_refusal(lines, 1); };
+  CHECK_THAT(mistake("micro_batch_tokens: -1\n"), Contains("micro_batch_tokens: need a number"));
+  CHECK_THAT(mistake("micro_batch_tokens: 1.5\n"), Contains("micro_batch_tokens: "));
+  CHECK_THAT(mistake("use_dynamic_bsz: true\n"),
+             Contains("use_dynamic_bsz: requires micro_batch_tokens"));
+  CHECK_THAT(mistake("use_dynamic_bsz: false\nmicro_batch_tokens: 5\n"),
+             Contains("use_dynamic_bsz: contradicts micro_batch_tokens"));
+  for (const char* loss : {"loss_type: bnpo\n", "top_entropy_quantile: 0.5\n",
+                           "loss_normalization: trl\nentropy_coef: 0.1\n"})
+    CHECK_THAT(mistake(std::string("micro_batch_tokens: 64\n") + loss),
+               Contains("micro_batch_tokens: the loss of this recipe depends on"));
+}
+
 TEST_CASE("generations of several steps, and steps of several generations", "[generation]") {
   const auto several = sizes(
       "per_device_train_batch_size: 4\nsteps_per_generation: 4\n"

@@ -57,6 +57,41 @@ TEST_CASE("advice leaves out what the recipe already does", "[memory_advice]") {
   CHECK(advice(2) == "zero_stage: 1");
 }
 
+TEST_CASE("advice about a budget of tokens names a smaller one", "[memory_advice]") {
+  TrainConfig config;
+  config.task = Task::grpo;
+  config.grpo = {{"micro_batch_tokens", "16384"}};
+  CHECK_THAT(*out_of_memory_text(kTorchMessage, config, 1),
+             Contains("the run had micro_batch_tokens 16384, max_completion_length 512 after each "
+                      "prompt, ") &&
+                 Contains("try micro_batch_tokens: 8192, gradient_checkpointing: true, "));
+}
+
+TEST_CASE("advice names the smallest number of layers to recompute that the plan knows",
+          "[memory_advice]") {
+  PlanRequest plan{.model = {.vocab_size = 4096,
+                             .hidden_size = 512,
+                             .intermediate_size = 2048,
+                             .layers = 12,
+                             .heads = 8,
+                             .kv_heads = 4,
+                             .head_dim = 64},
+                   .gpu_bytes = std::int64_t{4} << 30};
+  plan.config.max_length = 4096;
+  plan.config.gradient_checkpointing = Recompute::no;
+  const auto advice = [&] { return *out_of_memory_text(kTorchMessage, plan.config, 1, plan); };
+  const auto layers = layers_after_failure(plan);
+  REQUIRE(layers > 0);
+  CHECK_THAT(advice(), Contains(" recomputed_layers: " + std::to_string(layers) + ","));
+  plan.config.gradient_checkpointing = Recompute::full;
+  plan.config.recomputed_layers = 11;
+  CHECK_THAT(advice(), Contains("gradient_checkpointing true, recomputed_layers 11, zero_stage") &&
+                           Contains(" recomputed_layers: all,"));
+  plan.gpu_bytes = 0;  // unknown
+  plan.config.gradient_checkpointing = Recompute::no;
+  CHECK_THAT(advice(), Contains(" gradient_checkpointing: true,"));
+}
+
 TEST_CASE("an out-of-memory error of a GRPO job names its keys to change", "[memory_advice]") {
   auto config = parse_recipe(
       "model_name_or_path: m\ndataset_name: d.jsonl\nreward_funcs: [format]\n"

@@ -166,6 +166,25 @@ TEST_CASE("the prompt of a group is counted once in a GRPO micro-batch", "[memor
   CHECK(activations(divided) == activations(rows(2 * 16 * 256)));
 }
 
+TEST_CASE("a budget of tokens replaces the micro-batch in the memory plan of GRPO", "[memory]") {
+  const auto activations = [](const TrainConfig& c) {
+    return part(kQwen15, c, 1, MemoryPart::activations);
+  };
+  auto rows = lora(run(40), 0);
+  rows.max_length = 256;
+  for (const std::int64_t completions : {1, 16, 64}) {
+    auto c = grpo(completions);
+    c.grpo["micro_batch_tokens"] = std::to_string(40 * 256);
+    CHECK(activations(c) == activations(rows));
+    c.grpo["micro_batch_tokens"] = "100";  // one sequence of 512 is alone
+    rows.per_device_train_batch_size = 2;
+    CHECK(activations(c) == activations(rows));
+    rows.per_device_train_batch_size = 40;
+    c.grpo["micro_batch_tokens"] = "0";
+    CHECK(activations(c) == activations(grpo(completions)));
+  }
+}
+
 TEST_CASE("ZeRO 2 and 3 hold whole gradients of the head while it computes logits", "[memory]") {
   // Of 7B with one sequence on 8 GPUs, the whole gradient of the head alone is 2 GiB.
   const auto head = std::int64_t{152064} * 3584;

@@ -21,9 +21,11 @@ TrainConfig shrinkable() {
   return config;
 }
 
+// Of a GPU whose memory is unknown.
 Changes changes(const TrainConfig& config, std::int64_t ranks) {
   Changes all;
-  for (const auto& remedy : oom_remedies(config, ranks)) all.push_back(remedy.change);
+  for (const auto& remedy : oom_remedies({.config = config, .ranks = ranks}))
+    all.push_back(remedy.change);
   return all;
 }
 
@@ -37,7 +39,7 @@ TEST_CASE(
         Changes{"per_device_train_batch_size: 3", "per_device_train_batch_size: 2",
                 "per_device_train_batch_size: 1", "gradient_checkpointing: true",
                 "gradient_checkpointing: offload", "zero_stage: 2", "zero_stage: 3"});
-  const auto remedies = oom_remedies(shrinkable(), 4);
+  const auto remedies = oom_remedies({.config = shrinkable(), .ranks = 4});
   CHECK(halvings(remedies).size() == 3);
   CHECK(halvings(remedies).back().change == "per_device_train_batch_size: 1");
   CHECK(remedies[3].per_device == 1);
@@ -73,6 +75,28 @@ TEST_CASE("a remedy that the recipe already uses or excludes is left out", "[oom
                            Values{{"loss_normalization", "trl"}, {"use_adaptive_entropy", "true"}});
     CHECK(changes(config, 1) == Changes{"gradient_checkpointing: offload"});
   }
+}
+
+TEST_CASE("after a lack of memory a budget of tokens is halved, instead of the micro-batch",
+          "[oom_remedies]") {
+  auto recipe = shrinkable();
+  recipe.task = Task::grpo;
+  recipe.max_length = 3000;
+  recipe.zero_stage = 0;
+  recipe.grpo = {{"micro_batch_tokens", "16000"}};
+  CHECK(changes(recipe, 1) == Changes{"micro_batch_tokens: 8000", "micro_batch_tokens: 4000",
+                                      "micro_batch_tokens: 3000", "gradient_checkpointing: true",
+                                      "gradient_checkpointing: offload"});
+  CHECK(halvings(oom_remedies({.config = recipe})).size() == 3);
+  const auto now =
+      with_changes(recipe, {"micro_batch_tokens: 8000", "micro_batch_tokens: 4000"}, 1);
+  CHECK(now.grpo.at("micro_batch_tokens") == "4000");
+  CHECK(changed_settings(recipe, now) == "micro_batch_tokens: 4000");
+  CHECK(pieces_for(recipe, 16) == 16);
+  recipe.grpo["micro_batch_tokens"] = "2000";  // needs less already
+  CHECK(changed_settings(recipe, with_changes(recipe, {"micro_batch_tokens: 4000"}, 1)).empty());
+  recipe.grpo.clear();  // has no budget
+  CHECK(changed_settings(recipe, with_changes(recipe, {"micro_batch_tokens: 4000"}, 1)).empty());
 }
 
 TEST_CASE("changes of earlier attempts are made again, whatever the recipe is now",
@@ -151,6 +175,42 @@ PlanRequest small_request() {
 }
 
 }  // namespace
+
+TEST_CASE("after a lack of memory no more layers are recomputed than the plan requires",
+          "[oom_remedies]") {
+  auto request = small_request();
+  request.model.layers = 12;
+  request.config.per_device_train_batch_size = 1;
+  request.config.zero_stage = 0;
+  const auto changes_now = [&] {
+    Changes all;
+    for (const auto& remedy : oom_remedies(request)) all.push_back(remedy.change);
+    return all;
+  };
+  CHECK(changes_now() ==
+        Changes{"gradient_checkpointing: true", "gradient_checkpointing: offload"});
+  request.gpu_bytes = std::int64_t{4} << 30;
+  const auto layers = layers_after_failure(request);
+  REQUIRE(layers > 0);
+  const auto first = "recomputed_layers: " + std::to_string(layers);
+  CHECK(changes_now() ==
+        Changes{first, "recomputed_layers: all", "gradient_checkpointing: offload"});
+  const auto after = [&](const Changes& remembered) {
+    return changed_settings(request.config, with_changes(request.config, remembered, 1));
+  };
+  CHECK(after({first}) == "gradient_checkpointing: true, " + first);
+  CHECK(after({first, "recomputed_layers: all"}) == "gradient_checkpointing: true");
+  CHECK(after(changes_now()) == "gradient_checkpointing: offload");
+  const auto recipe = request.config;
+  request.config = with_changes(recipe, {first}, 1);
+  CHECK(changes_now() == Changes{"recomputed_layers: all", "gradient_checkpointing: offload"});
+  CHECK(after({"recomputed_layers: all"}) == "recomputed_layers: all");
+  CHECK(after({"gradient_checkpointing: true"}) == "recomputed_layers: all");
+  CHECK(after({"recomputed_layers: 1"}).empty());  // the recipe needs less already
+  CHECK(after({"recomputed_layers: -1", "recomputed_layers: 0", "recomputed_layers: -2"}).empty());
+  request.config.gradient_checkpointing = Recompute::offload;
+  CHECK(changes_now() == Changes{"recomputed_layers: all"});
+}
 
 TEST_CASE("without a remedy left the error names what was tried and what needs less",
           "[oom_remedies]") {

@@ -212,8 +212,9 @@ TEST_CASE("proposals fit, keep the global batch size, and the fastest comes firs
     CHECK(p.cost >= proposals.front().cost);
     auto c = request.config;
     c.per_device_train_batch_size = p.per_device;
+    c.gradient_accumulation_steps = p.accumulation;
     c.zero_stage = p.zero_stage;
-    c.gradient_checkpointing = p.recompute;
+    c = with_recomputation(c, {p.recompute, p.recomputed_layers});
     CHECK(fits(estimate_memory(request.model, c, 4), request.gpu_bytes));
   }
 }
@@ -291,14 +292,103 @@ TEST_CASE("recommended batch sizes count the GPUs of roles too", "[planner]") {
   CHECK_THAT(plan_text(request), Contains("for 48 GiB in total: per_device_train_batch_size 4"));
 }
 
+TEST_CASE("a budget of tokens is planned instead of a number of sequences", "[planner]") {
+  auto c = config(64);
+  c.task = Task::grpo;
+  c.grpo = {{"micro_batch_tokens", "65536"}};
+  PlanRequest request{qwen25_05b(), c, 1, 24 * kPlannedGiB};
+  CHECK_THAT(plan_text(request), Contains("and 65536 tokens per micro-batch"));
+  CHECK_THAT(memory_error(request).value(), Contains("GiB with micro-batches of 65536 tokens"));
+  for (const auto& p : propose(request)) CHECK(p.per_device == 64);
+  request.gpu_bytes = 10 * kPlannedGiB;
+  const auto changes = fitting_changes(request);
+  REQUIRE_FALSE(changes.empty());
+  CHECK_THAT(changes.front(), Contains("micro_batch_tokens: "));
+}
+
 TEST_CASE("recomputation is chosen only if it is needed", "[planner]") {
   PlanRequest request{qwen25_05b(), config(8), 1, 141 * kPlannedGiB};
   request.config.gradient_checkpointing = Recompute::automatic;
-  CHECK(choose_recompute(request) == Recompute::no);
+  CHECK(choose_recompute(request) == Recomputation{Recompute::no});
+  request.gpu_bytes = 0;  // unknown
+  CHECK(choose_recompute(request) == Recomputation{Recompute::no});
   request.gpu_bytes = 20 * kPlannedGiB;
-  CHECK(choose_recompute(request) == Recompute::full);
+  CHECK(choose_recompute(request).way == Recompute::full);
   request.gpu_bytes = 9 * kPlannedGiB;
-  CHECK(choose_recompute(request) == Recompute::offload);
+  CHECK(choose_recompute(request) == Recomputation{Recompute::offload});
+}
+
+TEST_CASE("as few layers are recomputed as the memory of the GPU requires", "[planner]") {
+  PlanRequest request{qwen25_05b(), config(8), 1, 0};
+  request.config.gradient_checkpointing =
+      GENERATE(Recompute::automatic, Recompute::full, Recompute::offload);
+  const auto offloads = request.config.gradient_checkpointing == Recompute::offload;
+  std::int64_t last = 100;
+  for (std::int64_t size = 13; size <= 24; ++size) {
+    request.gpu_bytes = size * kPlannedGiB;
+    const auto chosen = choose_recompute(request);
+    CAPTURE(size, chosen.way, chosen.layers);
+    const auto room = [&](const Recomputation& what) {
+      return fits(estimate_memory(request.model, with_recomputation(request.config, what), 1),
+                  request.gpu_bytes);
+    };
+    REQUIRE(room(chosen));
+    const auto layers = recomputed_layers_of(with_recomputation(request.config, chosen), 24);
+    CHECK(layers <= last);
+    if (layers > 0) CHECK(chosen.way == (offloads ? Recompute::offload : Recompute::full));
+    if (layers == 1) CHECK_FALSE(room({Recompute::no}));
+    if (layers > 1) CHECK_FALSE(room({chosen.way, layers - 1}));
+    last = layers;
+  }
+  CHECK(last == 0);
+  request.config.recomputed_layers = 7;  // is not changed
+  if (request.config.gradient_checkpointing != Recompute::automatic)
+    CHECK(choose_recompute(request).layers == 7);
+  request.config.recomputed_layers = 25;
+  CHECK_THROWS_WITH(choose_recompute(request),
+                    Contains("recomputed_layers: 25 is more than the model's 24 layers"));
+}
+
+TEST_CASE("the plan proposes no more recomputed layers than are needed", "[planner]") {
+  PlanRequest request{qwen25_05b(), config(8), 1, 20 * kPlannedGiB};
+  request.config.global_batch_size = 8;
+  const auto text = plan_text(request);
+  CHECK_THAT(text, Contains("it does not fit") && Contains("recomputed_layers"));
+  CHECK_THAT(memory_error(request).value(),
+             Contains("gradient_checkpointing false; the same steps"));
+  bool partial = false;
+  for (const auto& p : propose(request))
+    if (p.per_device == 8) {
+      partial = partial || p.recomputed_layers > 0;
+      CHECK(p.recomputed_layers < 24);
+      CHECK(p.cost < 1.33);
+    }
+  CHECK(partial);
+  request.config.gradient_checkpointing = Recompute::automatic;
+  CHECK_THAT(plan_text(request), Contains("gradient_checkpointing true, recomputed_layers "));
+}
+
+TEST_CASE("each kept layer costs its activations, and each recomputed one its input", "[planner]") {
+  const auto model = qwen25_7b();
+  auto c = config();
+  const auto tokens = std::int64_t{2048};
+  const auto saved = tokens * (2 * (3 * 3584 + 4608 + 3584 + 2 * 18944) + 4 * 28 + 8);
+  const auto plain = bytes(model, c, 1, MemoryPart::activations);
+  c.gradient_checkpointing = Recompute::full;
+  for (const std::int64_t layers : {1, 2, 12, 26, 27}) {
+    c.recomputed_layers = layers;
+    CHECK(plain - bytes(model, c, 1, MemoryPart::activations) == layers * saved);
+  }
+  // The last recomputed layer gains nothing while it is in its own backward pass, the first one.
+  const auto all_but_one = estimate_memory(model, c, 1);
+  c.recomputed_layers = kAllLayers;
+  CHECK(estimate_memory(model, c, 1).allocated() <= all_but_one.allocated());
+  const auto all = bytes(model, c, 1, MemoryPart::activations);
+  c.recomputed_layers = 28;
+  CHECK(bytes(model, c, 1, MemoryPart::activations) == all);
+  c.gradient_checkpointing = Recompute::offload;
+  c.recomputed_layers = 12;
+  CHECK(plain - bytes(model, c, 1, MemoryPart::activations) == 12 * (saved + 2 * 3584 * tokens));
 }
 
 TEST_CASE("presets follow the memory of all GPUs together", "[planner]") {

@@ -210,6 +210,18 @@ TEST_CASE("an error about memory names the role, its need and what to change") {
   CHECK_THAT(lack(request), Contains("try another reward_gpu, or leave it out to shard the model "
                                      "over all ranks, or a smaller model"));
 
+  request = request_of("lora_r: 8\nper_device_train_batch_size: 16\n", 1, 16 * kGiB);
+  request.config.gradient_checkpointing = Recompute::no;
+  const auto partly = lack(request);
+  CHECK_THAT(partly, Contains("try per_device_train_batch_size: 8, recomputed_layers: "));
+  request.config.gradient_checkpointing = Recompute::full;
+  const std::string key = "recomputed_layers: ";
+  request.config.recomputed_layers = std::stol(partly.substr(partly.find(key) + key.size()));
+  CHECK(request.config.recomputed_layers < request.model.layers);
+  CHECK(lack(request).empty());
+  --request.config.recomputed_layers;
+  CHECK_FALSE(lack(request).empty());
+
   request = request_of("lora_r: 8\nper_device_train_batch_size: 1\nzero_stage: 3\n", 4, 4 * kGiB);
   request.model.layers = 40;
   CHECK_THAT(lack(request), Contains("the largest is the rollout with "));

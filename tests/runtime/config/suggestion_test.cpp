@@ -46,8 +46,13 @@ TEST_CASE("an unknown size is rejected with the known ones", "[suggestion]") {
 }
 
 TEST_CASE("a size and the memory of the GPUs are enough for a recipe that fits", "[suggestion]") {
-  const auto [size, gpus, gpu_gib] = GENERATE(table<const char*, std::int64_t, std::int64_t>(
-      {{"0.5B", 1, 24}, {"7B", 2, 32}, {"7B", 8, 80}, {"14B", 1, 16}, {"72B", 8, 80}}));
+  const auto [size, gpus, gpu_gib] =
+      GENERATE(table<const char*, std::int64_t, std::int64_t>({{"0.5B", 1, 24},
+                                                               {"7B", 2, 80},
+                                                               {"7B", 2, 32},
+                                                               {"7B", 8, 80},
+                                                               {"14B", 1, 16},
+                                                               {"72B", 8, 80}}));
   CAPTURE(size, gpus, gpu_gib);
   const auto suggestion = suggested(size, gpus, gpu_gib);
   const auto& plan = suggestion.plan;
@@ -60,6 +65,11 @@ TEST_CASE("a size and the memory of the GPUs are enough for a recipe that fits",
   CHECK(config.per_device_train_batch_size * config.gradient_accumulation_steps == 8);
   CHECK(config.zero_stage != kAutomaticStage);
   CHECK(config.gradient_checkpointing != Recompute::automatic);
+  if (config.recomputed_layers > 0) {
+    auto fewer = config;
+    if (--fewer.recomputed_layers == 0) fewer.gradient_checkpointing = Recompute::no;
+    CHECK_FALSE(fits(estimate_memory(plan.model, fewer, gpus), gpu_gib * kOneGiB));
+  }
   CHECK(config.notes == parse_recipe(suggestion.recipe, "f").notes);
 }
 

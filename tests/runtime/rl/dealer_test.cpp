@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "runtime/rl/policy_loss.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu;
@@ -241,6 +242,71 @@ TEST_CASE("micro-batches without an advantage are skipped on request", "[dealer]
     }
     CHECK(computed == (together ? 2 : 1));
   }
+}
+
+TEST_CASE("with a budget of tokens, micro-batches have completions that fit into it", "[dealer]") {
+  auto generations = generations_of(kEvery, kEvery);
+  generations.at(1).completions[2].tokens.assign(100, 7);
+  const int world = GENERATE(1, 2, 3);
+  const std::int64_t budget = GENERATE(1, 12, 30, 1000);
+  const bool together = GENERATE(false, true);
+  CAPTURE(world, budget, together);
+  const auto prompts = some_prompts();
+  const auto dealt = deal_to_all(generations, 2 * kGeneration,
+                                 {.world = world,
+                                  .per_device = 2,
+                                  .micro_batch_tokens = budget,
+                                  .keeps_groups = true,
+                                  .skips_together = together});
+  std::multiset<const ScoredCompletion*> seen;
+  for (const auto& rank : dealt.ranks) {
+    REQUIRE(rank.micro_batches.size() == dealt.micro_batches());
+    CHECK_FALSE(rank.skipped);
+    for (std::size_t i = 0; i < rank.micro_batches.size(); ++i) {
+      const auto& micro_batch = rank.micro_batches[i];
+      CHECK(micro_batch.number == i);
+      const auto laid_out = batch_of(micro_batch.entries, prompts);
+      const auto own = std::ranges::count(micro_batch.entries, true, &BatchEntry::in_loss);
+      CHECK((static_cast<std::int64_t>(laid_out.tokens.size()) <= budget ||
+             micro_batch.entries.size() == 1));
+      CHECK(micro_batch.skipped == (own == 0 && !together));
+      CHECK(micro_batch.denominators.completions == 16);
+      for (const auto& entry : micro_batch.entries)
+        if (entry.in_loss) seen.insert(entry.completion);
+    }
+  }
+  CHECK(seen.size() == 16);
+  CHECK(std::set(seen.begin(), seen.end()).size() == 16);
+  if (budget == 1000) CHECK(dealt.micro_batches() == 2);  // one of each generation
+}
+
+TEST_CASE("with a budget of tokens, completions without an advantage are only measured",
+          "[dealer]") {
+  const auto generations = generations_of({0, 1, 0, 0, 0, 0, -2, 0}, {0, 0, 0, 3, 0, 0, 0, 0});
+  const int world = GENERATE(1, 2);
+  const auto dealt = deal_to_all(generations, 2 * kGeneration,
+                                 {.world = world,
+                                  .per_device = 2,
+                                  .micro_batch_tokens = 8,
+                                  .keeps_groups = true,
+                                  .skips_without_advantage = true});
+  std::size_t trained = 0, measured = 0;
+  std::set<std::size_t> numbers;
+  for (const auto& rank : dealt.ranks) {
+    REQUIRE(rank.skipped);
+    CHECK(*rank.skipped > 0);
+    for (const auto& micro_batch : rank.micro_batches) {
+      trained += static_cast<std::size_t>(
+          std::ranges::count(micro_batch.entries, true, &BatchEntry::in_loss));
+      numbers.insert(micro_batch.number);
+    }
+    for (const auto& micro_batch : rank.measured)
+      measured += static_cast<std::size_t>(
+          std::ranges::count(micro_batch.entries, true, &BatchEntry::in_loss));
+  }
+  CHECK(numbers.size() == dealt.micro_batches());
+  CHECK(trained == 3);
+  CHECK(measured == 13);
 }
 
 TEST_CASE("the pieces of a micro-batch have each completion in the loss once", "[dealer]") {

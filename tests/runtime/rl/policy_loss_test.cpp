@@ -1,5 +1,6 @@
 #include "runtime/rl/policy_loss.hpp"
 
+#include "runtime/grpo/token_budget.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu;
@@ -34,6 +35,31 @@ TEST_CASE("a completion's tokens are the targets, and its last token is not an i
   CHECK(batch.starts == Numbers{0, 3, 5, 7});
   CHECK(batch.longest == 3);
   CHECK(batch.target_tokens == 4);
+}
+
+TEST_CASE("the tokens of a micro-batch are counted as they are laid out", "[policy loss]") {
+  std::vector<Prompt> prompts(3);
+  const auto longest = GENERATE(std::size_t{1}, std::size_t{3}, std::size_t{40});
+  for (std::size_t i = 0; i < prompts.size(); ++i) prompts[i].tokens.assign(longest + i, 1);
+  std::vector<ScoredCompletion> completions;
+  for (std::size_t i = 0; i < 12; ++i)
+    completions.push_back(
+        completion_of(static_cast<std::uint32_t>(i / 4), Numbers(i * i * 37 % 23, 7)));
+  std::vector<BatchEntry> entries;
+  grpo::LaidOutTokens tokens;
+  for (const auto& completion : completions) {
+    entries.push_back({&completion});
+    const grpo::CompletionCost cost{
+        .prompt = completion.prompt,
+        .prompt_tokens = static_cast<std::int64_t>(prompts[completion.prompt].tokens.size()),
+        .tokens = static_cast<std::int64_t>(completion.tokens.size())};
+    const auto with = tokens.count_with(cost);
+    tokens.add(cost);
+    const auto batch = batch_of(entries, prompts);
+    CHECK(tokens.count() == static_cast<std::int64_t>(batch.tokens.size()));
+    CHECK(tokens.count() == with);
+    CHECK(tokens.shares_prompts() == !batch.branches.empty());
+  }
 }
 
 TEST_CASE("neighbouring completions of a prompt share its tokens but the last", "[policy loss]") {
