@@ -185,7 +185,8 @@ int plan(const train::PlanCommand& command) {
   request.model = command.model_size.empty() ? train::open_model_config(request.config)
                                              : train::known_model(command.model_size).config;
   request.gpu_bytes = gpus.memory;
-  if (request.model.nf4 && request.config.use_peft && !request.config.load_in_8bit)
+  if (request.model.nf4 && request.config.use_peft && !request.config.load_in_8bit &&
+      request.config.fp8 == train::Fp8::none)
     request.config.load_in_4bit = true;
   // The GPUs of roles may be more than those of ranks.
   const auto ranks = train::required_ranks(request.config);

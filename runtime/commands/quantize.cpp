@@ -21,7 +21,8 @@ std::set<std::string> matrices(const model::ModelConfig& config) {
   model::LoraShape frozen;
   frozen.rank = 1;
   std::set<std::string> names;
-  for (const auto& unit : model::lay_out(config, frozen, {.bits = 4}).units)
+  for (const auto& unit :
+       model::lay_out(config, frozen, {.format = model::MatrixFormat::nf4}).units)
     for (const auto& slot : unit.packed.slots) names.insert(slot.name);
   return names;
 }

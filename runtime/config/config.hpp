@@ -26,6 +26,10 @@ enum class MixStrategy { concat, interleave_under, interleave_over, interleave_o
 enum class NonFinite { skip, stop };
 enum class OutOfMemory { shrink, restart, fail };
 
+// What is computed in 8-bit floating point: nothing, the products with a frozen base model, or
+// those of the MLP in full training. `automatic` becomes one of the last two.
+enum class Fp8 { none, automatic, base, mlp };
+
 // From where names of models and datasets are downloaded.
 enum class Hub { automatic, huggingface, modelscope };
 
@@ -67,6 +71,7 @@ struct TrainConfig {
   bool consecutive_hysteresis = false;
   double min_loss_scale = 1;
   bool load_in_4bit = false, load_in_8bit = false;
+  Fp8 fp8 = Fp8::none;
   std::string bnb_4bit_quant_type = "nf4";
   bool use_bnb_nested_quant = false;
   std::vector<std::string> new_tokens;  // added to the tokenizer; embeddings are resized
@@ -212,7 +217,8 @@ struct TrainConfig {
 
 // The bits of a weight of the frozen base model: 4, 8, or 0 if it is not quantized.
 inline int bits_of_base(const TrainConfig& config) {
-  return config.load_in_4bit ? 4 : config.load_in_8bit ? 8 : 0;
+  if (config.load_in_4bit) return 4;
+  return config.load_in_8bit || config.fp8 == Fp8::base ? 8 : 0;
 }
 
 // How many of a model's layers are recomputed, from the first one on. While the planner has not

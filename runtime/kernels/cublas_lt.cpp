@@ -6,83 +6,20 @@
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
-#include <cublasLt.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <iterator>
 #include <map>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "runtime/kernels/cublas_lt_library.hpp"
 
 namespace mgpu::ops {
 namespace {
 
-// libtorch_cuda has loaded the library. To link it as well would make it one more library without
-// which the worker does not start where torch has no CUDA (docs/decisions/0006-one-worker.md).
-struct Functions {
-  decltype(&cublasLtCreate) create;
-  decltype(&cublasLtDestroy) destroy;
-  decltype(&cublasLtGetVersion) version;
-  decltype(&cublasLtMatmul) multiply;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
-  decltype(&cublasLtMatmulDescCreate) create_product;
-  decltype(&cublasLtMatmulDescDestroy) destroy_product;
-  decltype(&cublasLtMatmulDescSetAttribute) set_product;
-  decltype(&cublasLtMatrixLayoutCreate) create_layout;
-  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout;
-  decltype(&cublasLtMatmulPreferenceCreate) create_preference;
-  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference;
-};
-
-template <class Function>
-bool find(Function& function, const char* name) {
-  function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  return function != nullptr;
-}
-
-std::optional<Functions> find_functions() {
-  Functions f{};
-  const bool all = find(f.create, "cublasLtCreate") && find(f.destroy, "cublasLtDestroy") &&
-                   find(f.version, "cublasLtGetVersion") && find(f.multiply, "cublasLtMatmul") &&
-                   find(f.heuristic, "cublasLtMatmulAlgoGetHeuristic") &&
-                   find(f.create_product, "cublasLtMatmulDescCreate") &&
-                   find(f.destroy_product, "cublasLtMatmulDescDestroy") &&
-                   find(f.set_product, "cublasLtMatmulDescSetAttribute") &&
-                   find(f.create_layout, "cublasLtMatrixLayoutCreate") &&
-                   find(f.destroy_layout, "cublasLtMatrixLayoutDestroy") &&
-                   find(f.create_preference, "cublasLtMatmulPreferenceCreate") &&
-                   find(f.destroy_preference, "cublasLtMatmulPreferenceDestroy") &&
-                   find(f.set_preference, "cublasLtMatmulPreferenceSetAttribute");
-  return all ? std::optional(f) : std::nullopt;
-}
-
-void check(cublasStatus_t status, const char* function) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    throw std::runtime_error(std::string(function) + " failed with status " +
-                             std::to_string(static_cast<int>(status)));
-}
-
-// Something that the library creates and destroys.
-template <class Handle>
-class Owned {
- public:
-  Owned(Handle handle, cublasStatus_t (*destroy)(Handle)) : handle_(handle), destroy_(destroy) {}
-  Owned(Owned&& other) noexcept
-      : handle_(std::exchange(other.handle_, nullptr)), destroy_(other.destroy_) {}
-  Owned& operator=(Owned&&) = delete;
-  ~Owned() {
-    if (handle_ != nullptr) destroy_(handle_);
-  }
-  Handle get() const { return handle_; }
-
- private:
-  Handle handle_;
-  cublasStatus_t (*destroy_)(Handle);
-};
+using lt::check, lt::Functions, lt::Owned;
 
 cudaDataType_t cuda_type(at::ScalarType type) {
   if (type == at::kFloat) return CUDA_R_32F;
@@ -95,33 +32,21 @@ struct Description {
   Owned<cublasLtMatrixLayout_t> first, second, out;
 };
 
-Owned<cublasLtMatrixLayout_t> layout(const Functions& f, at::ScalarType type, std::int64_t rows,
-                                     std::int64_t columns, std::int64_t stride) {
-  cublasLtMatrixLayout_t handle = nullptr;
-  check(f.create_layout(&handle, cuda_type(type), static_cast<std::uint64_t>(rows),
-                        static_cast<std::uint64_t>(columns), stride),
-        "cublasLtMatrixLayoutCreate");
-  return {handle, f.destroy_layout};
-}
-
 Description describe(const Functions& f, const Gemm& g) {
-  cublasLtMatmulDesc_t handle = nullptr;
-  check(f.create_product(&handle, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-  Owned<cublasLtMatmulDesc_t> product(handle, f.destroy_product);
-  const auto set = [&](cublasLtMatmulDescAttributes_t name, const auto& value) {
-    check(f.set_product(handle, name, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
-  };
-  set(CUBLASLT_MATMUL_DESC_TRANSA, g.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(CUBLASLT_MATMUL_DESC_TRANSB, g.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (g.bias) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  auto product = lt::new_product(f);
+  lt::set(f, product.get(), CUBLASLT_MATMUL_DESC_TRANSA,
+          g.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  lt::set(f, product.get(), CUBLASLT_MATMUL_DESC_TRANSB,
+          g.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (g.bias) lt::set(f, product.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
   const auto stored = [&](std::int64_t rows, std::int64_t columns, bool transposed,
                           std::int64_t stride) {
-    return transposed ? layout(f, g.type, rows, columns, stride)
-                      : layout(f, g.type, columns, rows, stride);
+    return transposed ? lt::layout(f, cuda_type(g.type), rows, columns, stride)
+                      : lt::layout(f, cuda_type(g.type), columns, rows, stride);
   };
   return {std::move(product), stored(g.depth, g.columns, g.b_transposed, g.b_stride),
           stored(g.rows, g.depth, g.a_transposed, g.a_stride),
-          layout(f, g.out_type, g.columns, g.rows, g.out_stride)};
+          lt::layout(f, cuda_type(g.out_type), g.columns, g.rows, g.out_stride)};
 }
 
 class CublasLt : public GemmLibrary {
@@ -129,7 +54,7 @@ class CublasLt : public GemmLibrary {
   CublasLt(at::Device gpu, const Functions& functions)
       : gpu_(gpu),
         functions_(functions),
-        handle_(new_handle(functions), functions.destroy),
+        handle_(lt::new_handle(functions), functions.destroy),
         workspace_(at::empty({kGemmWorkspace}, at::TensorOptions(gpu).dtype(at::kByte))) {}
 
   std::string version() const override {
@@ -147,11 +72,6 @@ class CublasLt : public GemmLibrary {
                           const GemmOperands& operands);
 
  private:
-  static cublasLtHandle_t new_handle(const Functions& functions) {
-    cublasLtHandle_t handle = nullptr;
-    check(functions.create(&handle), "cublasLtCreate");
-    return handle;
-  }
   const Description& description_of(const Gemm& gemm) {
     const auto found = descriptions_.find(gemm);
     if (found != descriptions_.end()) return found->second;
@@ -166,28 +86,14 @@ class CublasLt : public GemmLibrary {
 };
 
 std::vector<GemmAlgorithm> CublasLt::candidates(const Gemm& gemm, int most) {
-  cublasLtMatmulPreference_t handle = nullptr;
-  check(functions_.create_preference(&handle), "cublasLtMatmulPreferenceCreate");
-  const Owned<cublasLtMatmulPreference_t> preference(handle, functions_.destroy_preference);
-  const auto set = [&](cublasLtMatmulPreferenceAttributes_t name, const auto& value) {
-    check(functions_.set_preference(handle, name, &value, sizeof value),
-          "cublasLtMatmulPreferenceSetAttribute");
-  };
-  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kGemmWorkspace));
-  // Sums of parts in fp32, or no parts.
-  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  constexpr std::uint32_t kAlignment = 16;  // see gemm_of
-  for (const auto name :
-       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-    set(name, kAlignment);
+  const auto preference =
+      lt::new_preference(functions_, static_cast<std::uint64_t>(kGemmWorkspace));
   const auto& d = description_of(gemm);
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
   int found = 0;
   // Fails if there is none.
   if (functions_.heuristic(handle_.get(), d.product.get(), d.first.get(), d.second.get(),
-                           d.out.get(), d.out.get(), handle, most, results.data(),
+                           d.out.get(), d.out.get(), preference.get(), most, results.data(),
                            &found) != CUBLAS_STATUS_SUCCESS)
     return {};
   std::vector<GemmAlgorithm> algorithms;
@@ -208,9 +114,7 @@ cublasStatus_t CublasLt::multiply(const Gemm& gemm, const GemmAlgorithm& algorit
   const auto& d = description_of(gemm);
   if (gemm.bias) {
     const void* const bias = o.bias.const_data_ptr();
-    check(functions_.set_product(d.product.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                 sizeof bias),
-          "cublasLtMatmulDescSetAttribute");
+    lt::set(functions_, d.product.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }
   cublasLtMatmulAlgo_t chosen{};
   std::ranges::copy(algorithm.words, std::begin(chosen.data));
@@ -280,11 +184,11 @@ std::unique_ptr<GemmTrial> CublasLt::trial(const Gemm& gemm) {
 }  // namespace
 
 bool has_cublas_lt() {
-  return find_functions().has_value();
+  return lt::find_functions().has_value();
 }
 
 std::unique_ptr<GemmLibrary> open_cublas_lt(at::Device gpu) {
-  const auto functions = find_functions();
+  const auto functions = lt::find_functions();
   if (!functions) return nullptr;
   return std::make_unique<CublasLt>(gpu, *functions);
 }

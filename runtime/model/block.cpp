@@ -54,6 +54,19 @@ void forward_to_gate_up(const Tensor& x, const Block& weights, const Context& co
                          adapter_use(context, layer, Product::gate_up), saved.gate_up_low);
 }
 
+// The input of `down`, quantized while it is written if `down` multiplies in fp8.
+ops::WithFp8 activated(const Tensor& gate_up, const Linear& down, const AdapterUse& use) {
+  if (multiplies_in_fp8(down, use, gate_up)) return ops::swiglu_with_fp8(gate_up);
+  return {ops::swiglu(gate_up), {}};
+}
+
+// The gradient of gate_up, the same. `g` becomes the input of `down`.
+ops::WithFp8 activated_backward_(Tensor& g, const Tensor& gate_up, const Linear& weights,
+                                 const AdapterUse& use) {
+  if (multiplies_in_fp8(weights, use, gate_up)) return ops::swiglu_backward_with_fp8_(g, gate_up);
+  return {ops::swiglu_backward_(g, gate_up), {}};
+}
+
 }  // namespace
 
 void norm_and_rotate(Tensor& qkv, const Block& weights, const Context& context,
@@ -70,8 +83,9 @@ Tensor block_forward(const Tensor& x, const Block& weights, const Context& conte
                      BlockSaved& saved) {
   forward_to_gate_up(x, weights, context, layer, saved);
   // y = h + down(swiglu(gate_up(norm(h))))
-  Tensor y = linear(ops::swiglu(saved.gate_up), weights.down,
-                    adapter_use(context, layer, Product::down), saved.down_low);
+  const auto down = adapter_use(context, layer, Product::down);
+  const auto [act, act_in_fp8] = activated(saved.gate_up, weights.down, down);
+  Tensor y = linear(act, weights.down, down, saved.down_low, act_in_fp8);
   return y.add_(saved.after_attention);
 }
 
@@ -90,10 +104,12 @@ Tensor block_backward(const Tensor& gy, const Tensor& x, const Block& weights,
   // The swiglu output was not saved: it is computed again, in place of its own gradient.
   const auto down = adapter_use(context, layer, Product::down);
   Tensor act = input_gradient(gy, weights.down, gradients.down, down, saved.down_low);
-  Tensor g = ops::swiglu_backward_(act, std::exchange(saved.gate_up, {}));
+  const auto gate_up = adapter_use(context, layer, Product::gate_up);
+  auto [g, g_in_fp8] =
+      activated_backward_(act, std::exchange(saved.gate_up, {}), weights.gate_up, gate_up);
   add_gradients(gy, std::exchange(act, {}), weights.down, gradients.down, down, saved.down_low);
-  g = linear_backward(g, saved.post_normed, weights.gate_up, gradients.gate_up,
-                      adapter_use(context, layer, Product::gate_up), saved.gate_up_low);
+  g = linear_backward(g, saved.post_normed, weights.gate_up, gradients.gate_up, gate_up,
+                      saved.gate_up_low, std::exchange(g_in_fp8, {}));
   // Both residual branches meet here: gy goes past the MLP.
   const Tensor g_after_attention =
       ops::rms_norm_backward(g, std::exchange(saved.after_attention, {}), weights.post_norm,

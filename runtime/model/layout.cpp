@@ -6,6 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "runtime/kernels/fp8_layout.hpp"
 #include "runtime/kernels/int8_layout.hpp"
 #include "runtime/kernels/nf4_layout.hpp"
 #include "runtime/model/linear_layers.hpp"
@@ -20,8 +21,9 @@ class UnitBuilder {
  public:
   UnitBuilder(UnitLayout& unit, const LoraShape& lora, const Packing& packing)
       : unit_(unit), lora_(lora), packing_(packing) {
-    unit_.packed_bits = packing.bits;
+    unit_.format = packing.format;
     unit_.nested = packing.nested;
+    unit_.mlp_in_fp8 = packing.mlp_in_fp8;
   }
 
   // `module` is the name without the layer prefix; it decides whether the tensor is trained.
@@ -49,12 +51,12 @@ class UnitBuilder {
   // The weight of a linear layer.
   void matrix(const std::string& prefix, std::string_view module, Shape shape) {
     auto name = fmt::format("{}{}.weight", prefix, module);
-    if (packing_.bits == 0 || is_trained(module) || packing_.excepted.contains(name)) {
+    if (packing_.format == MatrixFormat::plain || is_trained(module) ||
+        packing_.excepted.contains(name)) {
       add(prefix, module, "weight", std::move(shape), true);
       return;
     }
-    const auto bytes = packing_.bits == 8 ? ops::int8_layout(shape[0], shape[1]).bytes
-                                          : nf4_bytes(name, shape[0] * shape[1]);
+    const auto bytes = packed_bytes(name, shape[0], shape[1]);
     unit_.packed.slots.push_back({std::move(name), std::move(shape), unit_.packed.size, bytes});
     unit_.packed.size += bytes;
   }
@@ -73,6 +75,13 @@ class UnitBuilder {
   }
 
  private:
+  std::int64_t packed_bytes(const std::string& name, std::int64_t rows,
+                            std::int64_t columns) const {
+    if (packing_.format == MatrixFormat::int8) return ops::int8_layout(rows, columns).bytes;
+    if (packing_.format == MatrixFormat::fp8) return ops::fp8_layout(rows, columns).bytes;
+    return nf4_bytes(name, rows * columns);
+  }
+
   std::int64_t nf4_bytes(const std::string& name, std::int64_t elements) const {
     if (elements % ops::kNf4Block == 0) return ops::nf4_layout(elements, packing_.nested).bytes;
     throw std::runtime_error(

@@ -32,15 +32,19 @@ struct FlatLayout {
   const Slot* find(const std::string& name) const;  // nullptr if this buffer has no such tensor
 };
 
+// How a matrix is stored. `plain`: as numbers of the type of the computation.
+enum class MatrixFormat { plain, nf4, int8, fp8 };
+
 // A unit is the part of the model that is gathered, recomputed and reduced as a whole: the
 // embedding, each block, and the end unit (the last norm, and the head unless it is tied to the
 // embedding).
 struct UnitLayout {
   FlatLayout trained;
   FlatLayout frozen;
-  FlatLayout packed;    // quantized frozen matrices; here offset, numel and size count bytes
-  int packed_bits = 4;  // of an element of a packed matrix
-  bool nested = true;   // the scales of 4-bit matrices are in 8 bits
+  FlatLayout packed;  // quantized frozen matrices; here offset, numel and size count bytes
+  MatrixFormat format = MatrixFormat::nf4;  // of packed matrices
+  bool nested = true;                       // the scales of 4-bit matrices are in 8 bits
+  bool mlp_in_fp8 = false;                  // see Packing
 };
 
 // Which linear layers have adapters. Names are without the layer, for example "q_proj".
@@ -54,9 +58,12 @@ struct LoraShape {
 
 // Which frozen linear layers of the blocks are stored quantized, and how.
 struct Packing {
-  int bits = 0;                    // 4: NF4, 8: LLM.int8, 0: none is quantized
+  MatrixFormat format = MatrixFormat::plain;
   bool nested = true;              // the scales of NF4 are quantized to 8 bits
   std::set<std::string> excepted;  // names of weights that stay unquantized
+  // The layers of the MLP, which are trained, are multiplied in fp8. Their weights stay as they
+  // are.
+  bool mlp_in_fp8 = false;
 };
 
 struct ModelLayout {

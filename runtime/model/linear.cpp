@@ -12,6 +12,7 @@
 
 #include "runtime/kernels/ops.hpp"
 #include "runtime/model/dora.hpp"
+#include "runtime/model/linear_fp8.hpp"
 
 namespace mgpu::model {
 namespace {
@@ -138,7 +139,48 @@ void reduce(const Tensor& x, const Tensor& whole, const Linear& weights, const A
     saved.lengths = row_lengths(whole, weights, use.scale);
 }
 
+std::int64_t rows_of(const std::vector<ops::Fp8>& parts) {
+  std::int64_t rows = 0;
+  for (const auto& part : parts) rows += part.rows;
+  return rows;
+}
+
+// The bias and the adapters' part come first: the large product adds its own while it writes y.
+Tensor output_in_fp8(const Tensor& x, const ops::Fp8Rows& in_fp8, const Linear& weights,
+                     const AdapterUse& use, const LinearSaved& saved) {
+  const auto parts = fp8_weight(weights);
+  const bool bias = weights.bias.defined(), adapters = has_adapters(weights, use);
+  Tensor y = ops::empty_for_fp8(x.size(0), rows_of(parts), x.options());
+  if (bias) y.copy_(weights.bias.expand_as(y));
+  if (adapters) apply_adapters(y, saved.low, weights, use.scale, bias ? 1 : 0);
+  ops::multiply(y, in_fp8.codes.defined() ? in_fp8 : ops::quantize_rows(x), parts,
+                bias || adapters ? 1 : 0);
+  return y;
+}
+
+Tensor input_gradient_in_fp8(const Tensor& gy, const ops::Fp8Rows& in_fp8, const Linear& weights,
+                             const Linear& gradients, const AdapterUse& use, LinearSaved& saved) {
+  const auto parts = fp8_weight(weights);
+  const bool adapters = has_adapters(weights, use);
+  Tensor gx = ops::empty_for_fp8(gy.size(0), parts.front().columns, gy.options());
+  if (adapters) {
+    saved.g_low = low_backward(gy, weights, gradients, use, saved.low);
+    saved.low = Tensor();
+    at::mm_out(gx, saved.g_low, weights.all_a);
+    if (use.dropout > 0) ops::drop_out_(gx, {use.dropout, use.seed});
+  }
+  ops::multiply_by_transposed(gx, in_fp8.codes.defined() ? in_fp8 : ops::quantize_rows(gy), parts,
+                              adapters ? 1 : 0);
+  return gx;
+}
+
 }  // namespace
+
+bool multiplies_in_fp8(const Linear& weights, const AdapterUse& use, const Tensor& x) {
+  // DoRA needs the sum of the weight and the adapters' part.
+  const bool scales_sums = has_adapters(weights, use) && weights.dora();
+  return !scales_sums && has_fp8_products(weights, x);
+}
 
 Tensor factors_of(const Linear& weights, double scale) {
   if (!weights.dora() || scale == 0) return {};
@@ -166,9 +208,14 @@ void reduce(const Tensor& x, const Linear& weights, const AdapterUse& use, Linea
   reduce(x, weights.dora() ? whole_weight(weights, x) : Tensor(), weights, use, saved);
 }
 
-Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved) {
-  const Tensor whole = whole_weight(weights, x), weight = whole.t();
+Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved,
+              const ops::Fp8Rows& in_fp8) {
   const bool adapters = has_adapters(weights, use);
+  if (multiplies_in_fp8(weights, use, x)) {
+    if (adapters) reduce(x, Tensor(), weights, use, saved);
+    return output_in_fp8(x, in_fp8, weights, use, saved);
+  }
+  const Tensor whole = whole_weight(weights, x), weight = whole.t();
   if (adapters) reduce(x, whole, weights, use, saved);
   if (adapters && weights.dora()) return dora_output(x, whole, weights, use, saved);
   if (adapters && !weights.bias.defined()) {
@@ -185,6 +232,8 @@ Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, Lin
 
 bool returns_parts(const Linear& weights, double scale) {
   if (!has_adapters(weights, {scale, 0, 0}) || weights.dora()) return false;
+  if (!weights.packed.empty() && std::holds_alternative<ops::Fp8>(weights.packed.front()))
+    return false;                 // linear() has the same adapters' part in another sum
   const auto& a = weights.all_a;  // it has the type of x
   return !a.is_cuda() || ops::can_add_low_rank(a, {.terms = terms_of(weights)}, outputs(weights));
 }
@@ -201,7 +250,9 @@ LinearOutput linear_in_parts(const Tensor& x, const Linear& weights, double scal
 }
 
 Tensor input_gradient(const Tensor& gy, const Linear& weights, const Linear& gradients,
-                      const AdapterUse& use, LinearSaved& saved) {
+                      const AdapterUse& use, LinearSaved& saved, const ops::Fp8Rows& in_fp8) {
+  if (multiplies_in_fp8(weights, use, gy))
+    return input_gradient_in_fp8(gy, in_fp8, weights, gradients, use, saved);
   if (!has_adapters(weights, use)) return ops::product(gy, whole_weight(weights, gy));
   if (weights.dora()) return dora_input_gradient(gy, weights, gradients, use, saved);
   saved.g_low = low_backward(gy, weights, gradients, use, saved.low);
@@ -227,8 +278,9 @@ void add_gradients(const Tensor& gy, const Tensor& x, const Linear& weights,
 }
 
 Tensor linear_backward(const Tensor& gy, const Tensor& x, const Linear& weights,
-                       const Linear& gradients, const AdapterUse& use, LinearSaved& saved) {
-  Tensor gx = input_gradient(gy, weights, gradients, use, saved);
+                       const Linear& gradients, const AdapterUse& use, LinearSaved& saved,
+                       const ops::Fp8Rows& in_fp8) {
+  Tensor gx = input_gradient(gy, weights, gradients, use, saved, in_fp8);
   add_gradients(gy, x, weights, gradients, use, saved);
   return gx;
 }

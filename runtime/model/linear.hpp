@@ -31,8 +31,13 @@ Tensor factors_of(const Linear& weights, double scale);
 // See row_lengths() of dora.hpp.
 Tensor row_lengths_of(const Linear& weights, double scale);
 
+// Whether linear() multiplies an operand like x in fp8. Then it, and the backward functions, can
+// take x or gy also quantized, as `in_fp8`, from a caller that has it; otherwise they quantize it.
+bool multiplies_in_fp8(const Linear& weights, const AdapterUse& use, const Tensor& x);
+
 // y = x W^T + bias + adapters.
-Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved);
+Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved,
+              const ops::Fp8Rows& in_fp8 = {});
 
 // For few rows without gradients: what linear() returns, with the adapters' part on its own where
 // returns_parts(), so that the user of the output adds it. Never with dropout.
@@ -50,12 +55,13 @@ void reduce(const Tensor& x, const Linear& weights, const AdapterUse& use, Linea
 
 // Returns the gradient of x and adds the gradients of the weights to `gradients`.
 Tensor linear_backward(const Tensor& gy, const Tensor& x, const Linear& weights,
-                       const Linear& gradients, const AdapterUse& use, LinearSaved& saved);
+                       const Linear& gradients, const AdapterUse& use, LinearSaved& saved,
+                       const ops::Fp8Rows& in_fp8 = {});
 
 // Its two halves, for a caller that computes x again between them. The first adds the gradients of
 // the adapters' b, which do not need x.
 Tensor input_gradient(const Tensor& gy, const Linear& weights, const Linear& gradients,
-                      const AdapterUse& use, LinearSaved& saved);
+                      const AdapterUse& use, LinearSaved& saved, const ops::Fp8Rows& in_fp8 = {});
 void add_gradients(const Tensor& gy, const Tensor& x, const Linear& weights,
                    const Linear& gradients, const AdapterUse& use, const LinearSaved& saved);
 

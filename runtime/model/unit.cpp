@@ -35,8 +35,10 @@ class Binder {
       if (slot == nullptr || !memory_.packed.defined()) continue;
       const auto bytes = memory_.packed.narrow(0, slot->offset, slot->numel);
       const auto rows = slot->shape[0], columns = slot->shape[1];
-      if (layout_.packed_bits == 8)
+      if (layout_.format == MatrixFormat::int8)
         result.emplace_back(ops::int8_over(bytes, rows, columns));
+      else if (layout_.format == MatrixFormat::fp8)
+        result.emplace_back(ops::fp8_over(bytes, rows, columns));
       else
         result.emplace_back(ops::nf4_over(bytes, rows, columns, layout_.nested));
     }
@@ -108,6 +110,7 @@ Unit bind(const ModelConfig& config, const UnitLayout& layout, int unit, const U
     block.o = linear(binder, prefix, linear_layers(config, Product::o));
     block.gate_up = linear(binder, prefix, linear_layers(config, Product::gate_up));
     block.down = linear(binder, prefix, linear_layers(config, Product::down));
+    block.gate_up.in_fp8 = block.down.in_fp8 = layout.mlp_in_fp8;
   }
   return result;
 }

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/kernels/fp8.hpp"
 #include "runtime/kernels/int8.hpp"
 #include "runtime/kernels/nf4.hpp"
 #include "runtime/model/layout.hpp"
@@ -25,12 +26,13 @@ struct Adapter {
 };
 
 // A quantized matrix.
-using PackedMatrix = std::variant<ops::Nf4, ops::Int8>;
+using PackedMatrix = std::variant<ops::Nf4, ops::Int8, ops::Fp8>;
 
 // One linear layer, or several that read the same input. The same type holds the gradients; those
 // of frozen tensors are undefined.
 struct Linear {
   Tensor weight;                     // [out, in]; undefined if it is quantized
+  bool in_fp8 = false;               // the products with `weight` are in fp8, not its gradient
   bool fresh = false;                // of gradients: `weight` is uninitialized, to be overwritten
   std::vector<PackedMatrix> packed;  // the quantized weight, one matrix per layer
   Tensor bias;                       // [out] or undefined

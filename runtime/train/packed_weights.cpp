@@ -10,12 +10,19 @@
 #include <stdexcept>
 
 #include "runtime/checkpoint/dynamic_levels.hpp"
+#include "runtime/kernels/fp8.hpp"
 #include "runtime/kernels/int8.hpp"
 #include "runtime/kernels/nf4.hpp"
 #include "runtime/model/model_shape.hpp"
 
 namespace mgpu::train {
 namespace {
+
+model::MatrixFormat format_of_base(const TrainConfig& config) {
+  if (config.load_in_4bit) return model::MatrixFormat::nf4;
+  if (config.load_in_8bit) return model::MatrixFormat::int8;
+  return config.fp8 == Fp8::base ? model::MatrixFormat::fp8 : model::MatrixFormat::plain;
+}
 
 template <class T>
 at::Tensor over(const std::vector<T>& values, at::ScalarType type) {
@@ -43,9 +50,11 @@ at::Tensor empty_bytes(std::int64_t elements, bool nested, at::Device device) {
 
 model::Packing packing_of(const TrainConfig& config, const ModelSource& source) {
   model::Packing result;
-  result.bits = bits_of_base(config);
+  result.format = format_of_base(config);
   result.nested = config.use_bnb_nested_quant;
-  if (result.bits != 4 || !source.config.nf4 || !source.weights) return result;
+  result.mlp_in_fp8 = config.fp8 == Fp8::mlp;
+  if (result.format != model::MatrixFormat::nf4 || !source.config.nf4 || !source.weights)
+    return result;
   std::optional<bool> nested;
   for (const auto& tensor : model::tensor_plan(source.config)) {
     if (!checkpoint::is_nf4(*source.weights, tensor.name)) {
@@ -67,12 +76,21 @@ model::Packing packing_of(const TrainConfig& config, const ModelSource& source) 
 
 at::Tensor packed_bytes(const at::Tensor& weight, const model::UnitLayout& unit,
                         at::Device device) {
-  if (unit.packed_bits != 8) return quantized_bytes(weight, unit.nested, device);
   const auto rows = weight.size(0), columns = weight.size(1);
-  auto bytes = at::zeros({ops::int8_layout(rows, columns).bytes},
-                         at::TensorOptions(device).dtype(at::kByte));
-  ops::quantize(weight.to(device), ops::int8_over(bytes, rows, columns));
-  return bytes;
+  const auto zeros = [&](std::int64_t bytes) {
+    return at::zeros({bytes}, at::TensorOptions(device).dtype(at::kByte));
+  };
+  if (unit.format == model::MatrixFormat::int8) {
+    auto bytes = zeros(ops::int8_layout(rows, columns).bytes);
+    ops::quantize(weight.to(device), ops::int8_over(bytes, rows, columns));
+    return bytes;
+  }
+  if (unit.format == model::MatrixFormat::fp8) {
+    auto bytes = zeros(ops::fp8_layout(rows, columns).bytes);
+    ops::quantize(weight.to(device), ops::fp8_over(bytes, rows, columns));
+    return bytes;
+  }
+  return quantized_bytes(weight, unit.nested, device);
 }
 
 at::Tensor quantized_bytes(const at::Tensor& weight, bool nested, at::Device device) {

@@ -12,9 +12,9 @@
 
 namespace mgpu::train {
 
-// Which weights are stored quantized: with load_in_4bit or load_in_8bit those of every frozen
-// linear layer, or, if the model's files already hold 4-bit weights, exactly those. Throws if the
-// files mix weights with and without 8-bit scales; the message names one.
+// Which weights are stored quantized: with load_in_4bit, load_in_8bit or fp8: base those of every
+// frozen linear layer, or, if the model's files already hold 4-bit weights, exactly those. Throws
+// if the files mix weights with and without 8-bit scales; the message names one.
 model::Packing packing_of(const TrainConfig& config, const ModelSource& source);
 
 // The bytes of a matrix that `unit` holds quantized, in the layout that Shards stores, on `device`.

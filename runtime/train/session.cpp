@@ -101,9 +101,10 @@ void Session::decide_four_bit() {
   if (config_.use_peft && config_.pissa)
     throw_recipe_error("init_lora_weights: pissa changes the base weights, and those of " +
                        source_->folder + " are in 4 bits");
-  if (config_.load_in_8bit)
-    throw_recipe_error("load_in_8bit: " + source_->folder +
-                       " has 4-bit weights already; remove load_in_8bit");
+  if (config_.load_in_8bit || config_.fp8 == Fp8::base) {
+    const std::string key = config_.load_in_8bit ? "load_in_8bit" : "fp8";
+    throw_recipe_error(key + ": " + source_->folder + " has 4-bit weights already; remove " + key);
+  }
   if (config_.use_peft && !config_.load_in_4bit) {
     config_.load_in_4bit = true;
     notes_.push_back(source_->folder +

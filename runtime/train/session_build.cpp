@@ -17,6 +17,7 @@
 #include "runtime/kernels/cublas_lt.hpp"
 #include "runtime/optim/adamw.hpp"
 #include "runtime/train/device.hpp"
+#include "runtime/train/fp8_support.hpp"
 #include "runtime/train/packed_weights.hpp"
 #include "runtime/train/session.hpp"
 
@@ -119,6 +120,7 @@ ops::GemmChoices* Session::open_gemms() {
 
 void Session::build() {
   decide_memory_options();
+  if (auto note = fp8_note(config_, source_->config, device_)) notes_.push_back(std::move(*note));
   LearnerOptions options;
   options.shards = shard_options(config_, device_);
   options.model.device = device_;

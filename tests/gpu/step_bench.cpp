@@ -2,7 +2,7 @@
 // of known shapes, without files. For several GPUs, start it with mgpu-run.
 //   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B 8B tiny
 //   mb=8 seq=2048 steps=20 warm=5 zero=0 keep=all|input|host micros=1 lora=0 dropout=0 check=0
-//   overlap=1 recompute=N (only the first N layers, keep=input unless host)
+//   overlap=1 recompute=N (only the first N layers, keep=input unless host) fp8=none|base|mlp
 #include <ATen/Context.h>
 #include <stdlib.h>
 
@@ -18,6 +18,7 @@
 #include "runtime/optim/adamw.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/learner.hpp"
+#include "runtime/train/packed_weights.hpp"
 #include "tests/gpu/shapes.hpp"
 
 namespace {
@@ -46,6 +47,19 @@ data::Batch batch(long sequences, long longest, long vocab, bool ragged) {
   return b;
 }
 
+model::Packing packing_of(const std::string& fp8) {
+  if (fp8 == "base") return {.format = model::MatrixFormat::fp8};
+  return {.mlp_in_fp8 = fp8 == "mlp"};
+}
+
+void fill_packed(parallel::Shards& shards, at::Device device) {
+  for (const auto& unit : shards.layout().units)
+    for (const auto& slot : unit.packed.slots) {
+      const auto value = at::randn(slot.shape, at::TensorOptions(device)).mul_(0.02);
+      shards.set(slot.name, train::packed_bytes(value, unit, device));
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -53,7 +67,8 @@ int main(int argc, char** argv) {
             {"warm", "5"},    {"zero", "0"},    {"keep", "all"},
             {"micros", "1"},  {"lora", "0"},    {"check", "0"},
             {"overlap", "1"}, {"ragged", "0"},  {"rows", std::to_string(model::kHeadRows)},
-            {"layers", "0"},  {"dropout", "0"}, {"recompute", "-1"}};
+            {"layers", "0"},  {"dropout", "0"}, {"recompute", "-1"},
+            {"fp8", "none"}};
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     o[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
@@ -91,8 +106,10 @@ int main(int argc, char** argv) {
   }
   options.optimizer = optim::make_adamw({});
   at::manual_seed(1);
-  train::Learner learner(config, model::lay_out(config, lora), options, *comm);
+  train::Learner learner(config, model::lay_out(config, lora, packing_of(o["fp8"])), options,
+                         *comm);
   fill(learner.shards(), device);
+  fill_packed(learner.shards(), device);
   learner.create_optimizer();
   const auto host = batch(number("mb"), number("seq"), config.vocab_size, number("ragged") != 0);
   const long warm = number("warm"), steps = number("steps"), micro_batches = number("micros");
@@ -126,10 +143,11 @@ int main(int argc, char** argv) {
     const double flops = model::training_flops(config, learner.shards().layout())
                              .of(1, data::attention_pairs(length) / length);
     printf(
-        "%s world %d zero %ld lora %ld mb %ld: %.0f tok/s per GPU, %.1f TFLOP/s, %.3f s/step, peak "
+        "%s world %d zero %ld lora %ld mb %ld fp8 %s: %.0f tok/s per GPU, %.1f TFLOP/s, %.3f "
+        "s/step, peak "
         "%.2f GiB allocated %.2f reserved\n",
-        argv[1], comm->world(), number("zero"), number("lora"), number("mb"), per_gpu,
-        per_gpu * flops / 1e12, took / static_cast<double>(steps),
+        argv[1], comm->world(), number("zero"), number("lora"), number("mb"), o["fp8"].c_str(),
+        per_gpu, per_gpu * flops / 1e12, took / static_cast<double>(steps),
         static_cast<double>(memory.peak_allocated) / (1 << 30),
         static_cast<double>(memory.peak_reserved) / (1 << 30));
   }

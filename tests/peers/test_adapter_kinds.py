@@ -341,5 +341,84 @@ class EightBit(KindsTest):
         self.assertIn(f"{name}: a weight that is not finite", run.err)
 
 
+@unittest.skipIf(peft is None, "no peft or bitsandbytes")
+class BaseInFp8(KindsTest):
+    """The hidden sizes are no multiples of 128, so the last block of each matrix is smaller."""
+
+    def dequantised(self):
+        """The model with the weights that fp8 stands for: a scale per 128 x 128 elements."""
+        tensors = trainer.load_tensors(self.model)
+        for name, tensor in tensors.items():
+            if not name.endswith(tuple(f"{layer}.weight" for layer in LAYERS)):
+                continue
+            for rows in tensor.split(128):
+                for block in rows.split(128, 1):
+                    scale = block.abs().max() / 448
+                    block.copy_((block / scale).to(torch.float8_e4m3fn).float() * scale)
+        folder = self.dir / "plain"
+        load_model(self.model).save_pretrained(folder)
+        transformers.AutoTokenizer.from_pretrained(self.model).save_pretrained(folder)
+        safetensors.torch.save_file(tensors, folder / "model.safetensors",
+                                    metadata={"format": "pt"})
+        return folder
+
+    def test_the_loss_is_near_that_of_the_dequantised_weights(self):
+        plain = self.adapted(model_name_or_path=str(self.dequantised()))
+        run = self.adapted(fp8="base")
+        self.assert_near(run.column("loss"), plain.column("loss"), 1e-2, "loss")
+        self.assertNotEqual(run.column("loss"), plain.column("loss"))
+        self.assertLess(run.column("loss")[-1], run.column("loss")[0] - 0.1)
+
+    def test_ranks_and_stages_do_not_change_the_result(self):
+        """Each token is rounded alone, so only the order of sums differs."""
+        keys = dict(fp8="base", learning_rate=1e-3, global_batch_size=12,
+                    per_device_train_batch_size=2)
+        wanted = self.adapted(**keys)
+        for nproc, stage in ((2, 1), (2, 3), (3, 3)):
+            with self.subTest(nproc=nproc, stage=stage):
+                run = self.adapted(nproc, zero_stage=stage, **keys)
+                self.assert_near(run.column("loss"), wanted.column("loss"), 1e-3, "loss")
+
+    def test_a_resumed_run_is_bitwise_equal(self):
+        self.assert_resumes("fp8", fp8="base")
+
+    def test_recomputation_is_bitwise_equal(self):
+        keys = dict(fp8="base", lora_dropout=0.1)
+        self.assert_same_adapter(self.adapted(gradient_checkpointing=True, **keys),
+                                 self.adapted(gradient_checkpointing=False, **keys))
+
+    def test_a_weight_that_is_not_finite_is_reported_by_name(self):
+        tensors = trainer.load_tensors(self.model)
+        name = "model.layers.1.mlp.up_proj.weight"
+        tensors[name][3, 5] = float("inf")
+        safetensors.torch.save_file(tensors, self.model / "model.safetensors",
+                                    metadata={"format": "pt"})
+        run = self.end(self.start_training(1, use_peft=True, fp8="base"))
+        self.assertEqual(run.status, 1)
+        self.assertIn(f"{name}: a weight that is not finite", run.err)
+
+
+class MlpInFp8(trainer.TrainerTest):
+    def run_of(self, nproc=1, **keys):
+        return self.train(nproc, **{"learning_rate": 1e-3, "max_steps": STEPS, **keys})
+
+    def test_the_loss_is_near_that_of_exact_products(self):
+        plain, run = self.run_of(), self.run_of(fp8="mlp")
+        self.assert_near(run.column("loss"), plain.column("loss"), 1e-2, "loss")
+        self.assertNotEqual(run.column("loss"), plain.column("loss"))
+
+    def test_ranks_and_stages_do_not_change_the_result(self):
+        keys = dict(fp8="mlp", global_batch_size=12, per_device_train_batch_size=2)
+        wanted = self.run_of(**keys)
+        for nproc, stage in ((2, 1), (2, 3)):
+            with self.subTest(nproc=nproc, stage=stage):
+                run = self.run_of(nproc, zero_stage=stage, **keys)
+                self.assert_near(run.column("loss"), wanted.column("loss"), 1e-3, "loss")
+
+    def test_recomputation_is_bitwise_equal(self):
+        self.assert_same_course(self.run_of(fp8="mlp", gradient_checkpointing=True),
+                                self.run_of(fp8="mlp", gradient_checkpointing=False))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -122,6 +122,10 @@ void set_loss_scale(C& c, const YamlNode& value) {
   between(0, std::exp2(kLargestScalePower)).check(c.loss_scale);
 }
 
+const Choices<Fp8> kFp8s{{"none", Fp8::none},      {"base", Fp8::base},     {"mlp", Fp8::mlp},
+                         {"true", Fp8::automatic}, {"yes", Fp8::automatic}, {"on", Fp8::automatic},
+                         {"false", Fp8::none},     {"no", Fp8::none},       {"off", Fp8::none}};
+
 Field write_only(std::string value, void (*set)(C&, const YamlNode&)) {
   return {.value = std::move(value), .set = set};
 }
@@ -280,6 +284,11 @@ std::vector<KeySpec> memory_keys() {
        .help = "bf16, fp16 or no; true means dtype: auto, false means dtype: fp32",
        .value = "WORD",
        .sets = "dtype"},
+      {.name = "fp8",
+       .field = choice(&C::fp8, kFp8s),
+       .help = "8-bit floating point; base: the frozen weights, and the products with them; mlp: "
+               "in full training, the products of the MLP except the gradients of its weights; "
+               "true: base with LoRA, else mlp. See [fp8](training.md#fp8)"},
       {.name = "gradient_checkpointing",
        .aliases = {"enable_gradient_checkpointing", "use_gradient_checkpointing", "recompute",
                    "activation_checkpointing"},

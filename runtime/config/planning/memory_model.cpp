@@ -20,6 +20,7 @@ constexpr double kNccl = 512.0 * (1 << 20);  // NCCL's channels, with more than 
 constexpr double kBlas = 32.0 * (1 << 20);   // cuBLAS' workspace on Hopper
 constexpr double kBlock4 = 64;               // weights that share a scale in 4 bits
 constexpr double kNested = 256;              // scales that share a scale
+constexpr double kFp8Block = 128;            // weights in fp8 that share a scale, each way
 
 // The variables of the formulas, for one rank.
 struct Shape {
@@ -29,6 +30,7 @@ struct Shape {
   double B = 0;       // parameters of a layer
   double b = 0;       // of them in matrices
   double rows = 0;    // of the matrices of a layer
+  double blocks = 0;  // scales of the matrices of a layer in fp8
   double tb = 0;      // trained parameters of a layer
   double E = 0;       // of the embedding, and of the head
   double whole = 0;   // trained beside adapters, in the embedding and the head
@@ -53,6 +55,7 @@ struct Shape {
   double bucket = 0;  // elements
   int zero = 0;
   int bits = 0;  // of a weight of the frozen matrices: 4, 8, or 0 if they are not quantized
+  Fp8 fp8 = Fp8::none;
   bool lora = false, dora = false, nested = false, dropout = false, tied = false;
   bool median = false, accumulates = false, timed = false;
   double N = 0;  // layers that are recomputed: the first ones
@@ -64,6 +67,7 @@ double shared(const Shape& s, int from_stage) {
 }
 
 double bytes_packed(const Shape& s) {
+  if (s.fp8 == Fp8::base) return 1 + 4 * s.blocks / s.b;
   if (s.bits == 8) return 1 + 4 * s.rows / s.b;  // a scale per row
   return .5 + (s.nested ? 1 / kBlock4 + 4 / (kBlock4 * kNested) : 4 / kBlock4);
 }
@@ -109,6 +113,15 @@ double freed_by(const Shape& s, double layers) {
   return s.T * (layers * input_token(s) + std::min(layers, whole) * saved_token(s));
 }
 
+// The gradient of gate and up, which is also in fp8, beside the output of swiglu, or later beside
+// the transposed weight. A trained weight is quantized first.
+double gate_up_in_fp8(const Shape& s) {
+  if (s.fp8 == Fp8::none) return 0;
+  const double act = s.T * s.w * (s.dropout ? 2 : 1) * s.I;
+  const double weights = (s.fp8 == Fp8::mlp ? 2 : 1) * 2 * s.H * s.I;
+  return 2 * s.T * s.I * (s.w + 1 + 4 / kFp8Block) + std::max(act, weights);
+}
+
 // The backward pass of a layer: the gradients of its widest tensors and what has to be computed
 // again. Dequantized matrices are larger than these if there are few tokens. DoRA also scales the
 // gradients of gate and up, and computes the output of one of them again.
@@ -116,7 +129,8 @@ double layer_work(const Shape& s) {
   const double widest = s.T * s.w * ((s.dropout ? 4 : 3) + (s.dora ? 3 : 0)) * s.I;
   const double down = s.w * (2 * s.T * s.I + s.H * s.I);
   const double gate_up = s.w * (s.T * s.H + 2 * s.H * s.I);
-  return s.T * s.w * s.H + (s.bits > 0 ? std::max({widest, down, gate_up}) : widest) +
+  const double product = std::max(widest, s.bits > 0 ? std::max(down, gate_up) : 0);
+  return s.T * s.w * s.H + std::max(product, gate_up_in_fp8(s)) +
          (recomputes_all(s) ? s.T * saved_token(s) : 0);
 }
 
@@ -197,7 +211,7 @@ constexpr Formula kFormulas[] = {
     {Moment::layer, activations, "inputs that come back from the host", "2 T w H", returned_inputs},
     {Moment::layer, activations, "backward pass of a layer",
      "T w (H + 3I), with dropout + T w I, with DoRA + T w 3I, if all are recomputed: + T (w (3H + "
-     "Q + A + 2I) + 4h + 8)",
+     "Q + A + 2I) + 4h + 8); in fp8 + T 2I",
      layer_work},
     // The logits of a chunk become their gradient in place; the chunk's hidden states and their
     // gradient.
@@ -220,6 +234,8 @@ constexpr Formula kFormulas[] = {
     {Moment::always, workspace, "cuBLAS", "32 MiB", [](const Shape&) { return kBlas; }},
     {Moment::always, workspace, "cuBLAS, timed algorithms", "32 MiB",
      [](const Shape& s) { return s.timed ? kBlas : 0; }},
+    {Moment::always, workspace, "cuBLAS, products in fp8", "32 MiB",
+     [](const Shape& s) { return s.fp8 != Fp8::none ? kBlas : 0; }},
     {Moment::always, outside, "CUDA", "512 MiB",
      [](const Shape&) { return static_cast<double>(kContextBytes); }},
     {Moment::always, outside, "NCCL", "512 MiB",
@@ -251,6 +267,8 @@ Shape parameters_of(const model::ModelConfig& m, const TrainConfig& config) {
     const auto in = static_cast<double>(layer.in), out = static_cast<double>(layer.out);
     in_matrices += in * out;
     s.rows += out;
+    // Rows of blocks have their scales at multiples of 16 bytes.
+    s.blocks += std::ceil(out / kFp8Block) * 4 * std::ceil(in / kFp8Block / 4);
     if (layer.bias) biases += out;
     if (!layer.adapters ||
         (!targets.empty() && !named(targets, "all-linear") && !named(targets, layer.name())))
@@ -317,6 +335,7 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
   const int stage = config.zero_stage == kAutomaticStage ? 1 : config.zero_stage;
   s.zero = ranks > 1 ? stage : 0;
   s.bits = bits_of_base(config);
+  s.fp8 = config.fp8;
   s.dora = s.lora && config.use_dora;
   s.dropout = s.lora && config.lora_dropout > 0;
   s.median = config.gradient_aggregation == Aggregation::median;

@@ -291,9 +291,11 @@ std::vector<std::string> fitting_changes(const PlanRequest& request) {
     config = request.config;
   }
   config.use_peft = true;
+  if (config.fp8 == Fp8::mlp) config.fp8 = Fp8::none;  // of full training
   if (!request.config.use_peft) attempt(fmt::format("lora_r: {}", config.lora_r), config);
   config.load_in_4bit = true;
   config.load_in_8bit = false;
+  config.fp8 = Fp8::none;
   if (!request.config.load_in_4bit) attempt("load_in_4bit: true with LoRA", config);
   auto more = request;
   for (more.ranks = request.ranks * 2; more.ranks <= 64; more.ranks *= 2) {

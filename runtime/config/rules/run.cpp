@@ -138,7 +138,7 @@ void model_checks(Reading& reading) {
 void quantization_checks(Reading& reading) {
   const auto& config = reading.config;
   const auto bits = bits_of_base(config);
-  if (bits == 0) return;
+  if (bits == 0 || config.fp8 == Fp8::base) return;  // see fp8_rules
   const auto* key = bits == 4 ? "load_in_4bit" : "load_in_8bit";
   if (config.load_in_4bit && config.load_in_8bit)
     error_at_first(reading, {"load_in_8bit", "quantization_bit"},

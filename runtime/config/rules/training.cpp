@@ -373,6 +373,7 @@ void lora_rules(Reading& reading) {
   if (implied && !lora.use) {
     const auto* by = reading.find(config.load_in_4bit ? "load_in_4bit" : "load_in_8bit");
     if (!by) by = reading.find("quantization_bit");
+    if (!by) by = reading.find("fp8");
     reading.note(*by, fmt::format("trains a LoRA adapter (lora_r: {}, lora_alpha: {:g}) on all "
                                   "linear layers, because {}-bit weights cannot be trained; set "
                                   "lora_r to choose its rank",

@@ -53,6 +53,40 @@ TEST_CASE("the frozen model is in 4 or in 8 bits", "[recipe]") {
                          "has no effect"));
 }
 
+TEST_CASE("fp8 is for the frozen model or for the MLP", "[recipe]") {
+  const auto fp8 = [](const std::string& lines) { return adapter_recipe(lines).fp8; };
+  CHECK(fp8("") == Fp8::none);
+  CHECK(fp8("fp8: false\n") == Fp8::none);
+  CHECK(fp8("fp8: mlp\n") == Fp8::mlp);
+  CHECK(fp8("fp8: base\nlora_r: 4\n") == Fp8::base);
+  CHECK(fp8("fp8: true\n") == Fp8::mlp);
+  CHECK(fp8("fp8: true\nlora_r: 4\n") == Fp8::base);
+  CHECK(has_adapter_note(adapter_recipe("fp8: true\nlora_r: 4\n"), "means fp8: base"));
+  CHECK(has_adapter_note(adapter_recipe("fp8: true\n"), "means fp8: mlp"));
+  CHECK(adapter_recipe("fp8: base\n").use_peft);
+  CHECK(has_adapter_note(adapter_recipe("fp8: base\n"),
+                         "fp8: trains a LoRA adapter (lora_r: 16, lora_alpha: 32) on all linear "
+                         "layers, because 8-bit weights cannot be trained"));
+  CHECK(has_adapter_note(adapter_recipe("fp8: mlp\ndtype: fp32\n"), "multiplies in fp32"));
+  CHECK(has_adapter_note(adapter_recipe("fp8: mlp\nfp8_backend: auto\n"), "fp8_backend"));
+}
+
+TEST_CASE("fp8 is refused beside what contradicts it", "[recipe]") {
+  const auto [lines, part] = GENERATE(table<std::string, std::string>(
+      {{"fp8: base\nload_in_4bit: true\n", "contradicts 4-bit weights"},
+       {"fp8: base\nadapter: qlora\n", "contradicts 4-bit weights"},
+       {"fp8: true\nload_in_8bit: true\n", "contradicts load_in_8bit"},
+       {"fp8: base\nuse_peft: false\n", "LoRA is off; add lora_r, or set fp8: mlp"},
+       {"fp8: mlp\nlora_r: 4\n", "LoRA is on; set fp8: base"},
+       {"fp8: base\nuse_dora: true\n", "cannot be combined with use_dora"},
+       {"fp8: mlp\nfp16: true\n", "requires bf16"},
+       {"fp8: mlp\ntask: grpo\nreward_funcs: [format]\n", "not supported by GRPO"},
+       {"fp8: half\n", "need one of none, base, mlp"},
+       {"fp8: base\ninit_lora_weights: pissa\n", "pissa changes the base weights"}}));
+  CAPTURE(lines);
+  CHECK_THAT(adapter_error(lines), Contains(part));
+}
+
 TEST_CASE("lora_target_linear stands for all linear layers", "[recipe]") {
   const auto targets = [](const std::string& text) {
     return adapter_recipe(text).lora_target_modules;

@@ -82,6 +82,11 @@ TrainConfig qlora(TrainConfig c) {
   return c;
 }
 
+TrainConfig in_fp8(TrainConfig c, Fp8 which) {
+  c.fp8 = which;
+  return c;
+}
+
 // Completions of up to 256 tokens of prompts of 256.
 TrainConfig grpo(std::int64_t completions, const char* group = "8") {
   auto c = lora(run(completions), 0);
@@ -131,6 +136,8 @@ TEST_CASE("the plan is within half a percent of the peaks that H200 GPUs had", "
       {"7B, ZeRO 1, 4 GPUs", kQwen7, run(4, 1), 4, 91.08},
       {"7B, ZeRO 1, 4 GPUs, 2 sequences", kQwen7, run(2, 1), 4, 78.08},
       {"7B, LoRA", kQwen7, lora(run(4)), 1, 42.16},
+      {"7B, LoRA, base in fp8", kQwen7, in_fp8(lora(run(4), 0), Fp8::base), 1, 36.12},
+      {"1.5B, MLP in fp8", kQwen15, in_fp8(run(4), Fp8::mlp), 1, 39.02},
       {"7B, LoRA, ZeRO 1, 4 GPUs", kQwen7, lora(run(4, 1)), 4, 41.82},
       {"7B, QLoRA", kQwen7, qlora(run(4)), 1, 33.42},
       {"7B, QLoRA, recomputed", kQwen7, recomputed(qlora(run(4))), 1, 9.77},
@@ -212,24 +219,40 @@ TEST_CASE("quantized matrices, DoRA and modules trained in full are counted as t
           "[memory]") {
   using mgpu::model::LoraShape;
   const std::set<std::string> targets{"q_proj", "v_proj", "down_proj"};
-  for (const bool dora : {false, true}) {
-    auto c = lora(run(1));
-    c.lora_target_modules.assign(targets.begin(), targets.end());
-    c.lora_modules_to_save = {"embed_tokens"};
-    c.use_dora = dora;
-    c.load_in_8bit = true;
-    const LoraShape shape{.rank = 16, .targets = targets, .whole = {"embed_tokens"}, .dora = dora};
-    const auto layout = mgpu::model::lay_out(kQwen7, shape, {.bits = 8});
-    CHECK(count_parameters(kQwen7, c).trainable == layout.trained());
-    std::int64_t bytes = 2 * layout.trained();
-    for (const auto& unit : layout.units) {
-      for (const auto& slot : unit.packed.slots) bytes += slot.numel;
-      for (const auto& slot : unit.frozen.slots) bytes += 2 * slot.numel;
-    }
-    CHECK(part(kQwen7, c, 1, MemoryPart::weights) == bytes);
-    c.lora_target_modules.push_back("all-linear");
-    CHECK(count_parameters(kQwen7, c).trainable > layout.trained());
+  using mgpu::model::MatrixFormat;
+  const bool dora = GENERATE(false, true), fp8 = GENERATE(false, true);
+  auto c = lora(run(1));
+  c.lora_target_modules.assign(targets.begin(), targets.end());
+  c.lora_modules_to_save = {"embed_tokens"};
+  c.use_dora = dora;
+  c.load_in_8bit = !fp8;
+  if (fp8) c.fp8 = Fp8::base;
+  const LoraShape shape{.rank = 16, .targets = targets, .whole = {"embed_tokens"}, .dora = dora};
+  const auto layout =
+      mgpu::model::lay_out(kQwen7, shape, {.format = fp8 ? MatrixFormat::fp8 : MatrixFormat::int8});
+  CHECK(count_parameters(kQwen7, c).trainable == layout.trained());
+  std::int64_t bytes = 2 * layout.trained();
+  for (const auto& unit : layout.units) {
+    for (const auto& slot : unit.packed.slots) bytes += slot.numel;
+    for (const auto& slot : unit.frozen.slots) bytes += 2 * slot.numel;
   }
+  CHECK(part(kQwen7, c, 1, MemoryPart::weights) == bytes);
+  c.lora_target_modules.push_back("all-linear");
+  CHECK(count_parameters(kQwen7, c).trainable > layout.trained());
+}
+
+TEST_CASE("frozen weights in fp8 take a byte each, and an MLP in fp8 needs memory for its products",
+          "[memory]") {
+  auto base = lora(run(4));
+  const auto plain = part(kQwen7, base, 1, MemoryPart::weights);
+  base.fp8 = Fp8::base;
+  CHECK(part(kQwen7, base, 1, MemoryPart::weights) < plain * 6 / 10);
+  auto mlp = run(4);
+  const auto before = estimate_memory(kQwen15, mlp, 1).allocated();
+  mlp.fp8 = Fp8::mlp;
+  CHECK(part(kQwen15, mlp, 1, MemoryPart::weights) ==
+        part(kQwen15, run(4), 1, MemoryPart::weights));
+  CHECK(estimate_memory(kQwen15, mlp, 1).allocated() > before);
 }
 
 TEST_CASE("fp16 takes the memory of bf16", "[memory]") {

@@ -36,9 +36,9 @@ TEST_CASE("the gradients of frozen matrices are not counted, those of adapters a
   const double adapters = 2 * 8 * ((64 + 64) + (128 + 64));
   CHECK(training_flops(config, lay_out(config, lora)).per_token ==
         4 * (2 * kLayer + kHead) + 6 * adapters);
-  CHECK(training_flops(config, lay_out(config, lora, {.bits = 4})).per_token ==
+  CHECK(training_flops(config, lay_out(config, lora, {.format = MatrixFormat::nf4})).per_token ==
         4 * (2 * kLayer + kHead) + 6 * adapters);
-  CHECK(training_flops(config, lay_out(config, lora, {.bits = 8})).per_token ==
+  CHECK(training_flops(config, lay_out(config, lora, {.format = MatrixFormat::int8})).per_token ==
         4 * (2 * kLayer + kHead) + 6 * adapters);
 }
 

@@ -3,14 +3,17 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <limits>
+#include <utility>
 
 #include "tests/support/catch.hpp"
 
@@ -61,6 +64,42 @@ Linear with_two_adapters(std::int64_t rank, bool bias) {
   weights.adapters.push_back(
       {weights.all_a.narrow(0, rank, rank), at::randn({32, rank}), {}, 96, 32});
   return weights;
+}
+
+// Layers like q, k and v, frozen, in fp8: adapters on the first and the last, and perhaps a bias.
+Linear in_fp8(bool adapters, bool bias) {
+  auto weights = with_two_adapters(8, bias);
+  for (const auto& [begin, size] : {std::pair{0, 64}, {64, 32}, {96, 32}})
+    weights.packed.emplace_back(mgpu::ops::quantized(weights.weight.narrow(0, begin, size)));
+  weights.weight = Tensor();
+  if (!adapters) weights.adapters.clear();
+  return weights;
+}
+
+// The same with the frozen weights in fp32.
+Linear dequantized(Linear weights) {
+  weights.weight = at::zeros({128, 48});
+  std::int64_t begin = 0;
+  for (const auto& part : weights.packed) {
+    const auto& matrix = std::get<mgpu::ops::Fp8>(part);
+    mgpu::ops::dequantize(matrix, weights.weight.narrow(0, begin, matrix.rows));
+    begin += matrix.rows;
+  }
+  weights.packed.clear();
+  return weights;
+}
+
+Linear gradients_like(const Linear& weights) {
+  Linear zeros;
+  if (weights.adapters.empty()) return zeros;
+  zeros.all_a = at::zeros_like(weights.all_a);
+  for (const auto& adapter : weights.adapters)
+    zeros.adapters.push_back({{}, at::zeros_like(adapter.b), {}, adapter.begin, adapter.size});
+  return zeros;
+}
+
+double error(const Tensor& got, const Tensor& wanted) {
+  return got.sub(wanted).norm().item<double>() / wanted.norm().item<double>();
 }
 
 double along(const Tensor& a, const Tensor& b) {
@@ -144,4 +183,51 @@ TEST_CASE("a linear layer without LoRA adapters in use has no part to add", "[li
   const auto without = linear_in_parts(x, dora, 0);
   CHECK(at::allclose(without.y, linear(x, dora, {.scale = 0}, saved)));
   CHECK_FALSE(without.added.low.defined());
+}
+
+TEST_CASE("a frozen layer in fp8 computes what its dequantized weights do, but for rounding",
+          "[linear][fp8]") {
+  const bool adapters = GENERATE(false, true), bias = GENERATE(false, true);
+  const double dropout = GENERATE(0., .4);
+  const AdapterUse use{.scale = .5, .dropout = dropout, .seed = 9};
+  const auto weights = in_fp8(adapters, bias), exact = dequantized(weights);
+  const auto x = at::randn({7, 48}), gy = at::randn({7, 128});
+  LinearSaved saved, exact_saved;
+  const auto y = linear(x, weights, use, saved), wanted = linear(x, exact, use, exact_saved);
+  CHECK(error(y, wanted) < .04);
+  CHECK(error(y, wanted) > 1e-3);  // x is rounded
+  const auto gradients = gradients_like(weights), exact_gradients = gradients_like(weights);
+  const auto gx = linear_backward(gy, x, weights, gradients, use, saved);
+  CHECK(error(gx, linear_backward(gy, x, exact, exact_gradients, use, exact_saved)) < .04);
+  if (!adapters) return;
+  CHECK(at::allclose(gradients.all_a, exact_gradients.all_a));
+  CHECK(at::allclose(gradients.adapters[1].b, exact_gradients.adapters[1].b));
+  const auto parts = linear_in_parts(x, weights, .5);
+  CHECK_FALSE(parts.added.low.defined());
+}
+
+TEST_CASE("a trained layer in fp8 has the exact gradient of its weight", "[linear][fp8]") {
+  Linear weights, gradients;
+  weights.weight = at::randn({160, 200});
+  auto exact = weights;
+  weights.in_fp8 = true;
+  gradients.weight = at::zeros({160, 200});
+  const auto x = at::randn({7, 200}), gy = at::randn({7, 160});
+  LinearSaved saved;
+  const auto y = linear(x, weights, {}, saved), wanted = linear(x, exact, {}, saved);
+  CHECK(error(y, wanted) < .05);
+  CHECK(error(y, wanted) > 1e-3);
+  const auto gx = linear_backward(gy, x, weights, gradients, {}, saved);
+  CHECK(at::allclose(gradients.weight, at::mm(gy.t(), x), 1e-4, 1e-4));
+  CHECK(error(gx, at::mm(gy, weights.weight)) < .05);
+}
+
+TEST_CASE("DoRA on a frozen layer in fp8 uses the dequantized weights", "[linear][fp8]") {
+  auto weights = in_fp8(true, true);
+  for (auto& adapter : weights.adapters) adapter.magnitude = at::rand({adapter.size}).add_(1);
+  const auto exact = dequantized(weights);
+  const auto x = at::randn({7, 48});
+  LinearSaved saved, exact_saved;
+  CHECK(at::allclose(linear(x, weights, {.scale = .5}, saved),
+                     linear(x, exact, {.scale = .5}, exact_saved), 1e-4, 1e-4));
 }
