@@ -1,3 +1,4 @@
+#include "runtime/kernels/early_launch.cuh"
 #include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/philox.cuh"
 #include "runtime/kernels/vector.cuh"
@@ -47,6 +48,7 @@ __global__ void rotate_kernel(T* __restrict__ x, const float* __restrict__ cos,
 template <class T>
 __global__ void swiglu_kernel(const T* __restrict__ gate_up, T* __restrict__ out,
                               std::int64_t width, std::int64_t items) {
+  begin_after_earlier_kernels();
   const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (item >= items) return;
   const std::int64_t row = item * 8 / width;
@@ -127,8 +129,8 @@ void swiglu(Type type, const void* gate_up, void* out, std::int64_t rows, std::i
   if (items == 0) return;
   with_type(type, [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
-    swiglu_kernel<T><<<blocks_for(items), kThreads, 0, stream>>>(
-        static_cast<const T*>(gate_up), static_cast<T*>(out), width, items);
+    launch_early(swiglu_kernel<T>, {.blocks = dim3(blocks_for(items)), .threads = dim3(kThreads)},
+                 stream, static_cast<const T*>(gate_up), static_cast<T*>(out), width, items);
     check_launch("swiglu");
   });
 }

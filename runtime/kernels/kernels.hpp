@@ -152,6 +152,7 @@ struct PagedAttention {
   float* part_values;
   float* part_largest;
   float* part_totals;
+  std::int64_t tokens = 0;  // for which the pages have room
 };
 bool paged_attention_supports(int heads_per_key, int head_dim);
 void paged_attention(Type type, const PagedAttention& a, int heads_per_key, int head_dim,
@@ -159,6 +160,11 @@ void paged_attention(Type type, const PagedAttention& a, int heads_per_key, int 
 // The implementation for bf16 and f16, on tensor cores.
 void paged_attention_16_bit(Type type, const PagedAttention& a, int heads_per_key, int head_dim,
                             std::int64_t sequences, cudaStream_t stream);
+// The same from compute capability 9.0 on. It reads the table, the lengths and all pages but those
+// of the newest tokens before the kernels before it have ended. So between what writes them and
+// this, there must be a product or another kernel that is not launched early.
+void paged_attention_of_tiles(Type type, const PagedAttention& a, int heads_per_key, int head_dim,
+                              std::int64_t sequences, cudaStream_t stream);
 
 // Copies the keys and values of rows to their slots. Strides and widths are in units of 16 bytes; a
 // row's values follow its keys.

@@ -3,6 +3,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
+#include "runtime/kernels/few_rows_on_gpu.hpp"
 #include "runtime/kernels/low_rank_on_gpu.hpp"
 #include "runtime/kernels/ops.hpp"
 
@@ -12,11 +13,14 @@ bool can_add_low_rank(const Tensor& x, const LowRank& added, std::int64_t width)
   return on_gpu::can_add_low_rank(x, added, width);
 }
 
-std::pair<Tensor, Tensor> product_and_low(const Tensor& x, const Tensor& b, const Tensor& bias,
-                                          const Tensor& a) {
-  if (!on_gpu::can_low_rank_product(x, a)) return {product(x, b, bias), at::mm(x, a.t())};
+std::pair<Tensor, Tensor> product_and_low(const Tensor& x, const Tensor& w, const Tensor& bias,
+                                          const Tensor& a, bool w_is_new) {
+  const on_gpu::FewRows ours{.x = x, .w = w, .bias = bias, .a = a, .early = !w_is_new};
+  if (on_gpu::can_few_rows(ours)) return on_gpu::few_rows(ours);
+  if (!a.defined()) return {product(x, w.t(), bias), {}};
+  if (!on_gpu::can_low_rank_product(x, a)) return {product(x, w.t(), bias), at::mm(x, a.t())};
   on_gpu::LowRankProduct beside(x, a);
-  Tensor y = product(x, b, bias);
+  Tensor y = product(x, w.t(), bias);
   return {y, beside.take()};
 }
 
@@ -37,9 +41,15 @@ Tensor swiglu(const Tensor& gate_up, const LowRank& added) {
   return swiglu(gate_up);
 }
 
+Tensor swiglu_of_product(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  const on_gpu::FewRows ours{.x = x, .w = w, .bias = bias, .a = {}, .gated = true};
+  if (on_gpu::can_few_rows(ours)) return on_gpu::few_rows(ours).first;
+  return swiglu(product(x, w.t(), bias));
+}
+
 std::tuple<Tensor, Tensor> add_rms_norm(const Tensor& x, const LowRank& added,
                                         const Tensor& residual, const Tensor& w, double eps) {
-  if (added.low.defined() && on_gpu::can_norm(x, added, residual, w))
+  if (on_gpu::can_norm(x, added, residual, w))
     return on_gpu::add_rms_norm(x, added, residual, w, eps);
   add_low_rank_(x, added);
   auto [sum, y, rstd] = add_rms_norm(x, residual, w, eps);

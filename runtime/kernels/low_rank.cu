@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "runtime/kernels/early_launch.cuh"
 #include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/mma.cuh"
 #include "runtime/kernels/vector.cuh"
@@ -123,6 +124,7 @@ __device__ inline std::int64_t tile_row() {
 
 template <class T>
 __global__ void add_low_rank_kernel(T* y, LowRank added, std::int64_t rows, std::int64_t width) {
+  begin_after_earlier_kernels();
   const Lane lane;
   const std::int64_t tile = tile_row(), row = tile + lane.row;
   const std::int64_t output = static_cast<std::int64_t>(blockIdx.x) * kSpan;
@@ -142,6 +144,7 @@ __global__ void add_low_rank_kernel(T* y, LowRank added, std::int64_t rows, std:
 template <class T>
 __global__ void swiglu_low_rank_kernel(const T* __restrict__ gate_up, LowRank added,
                                        T* __restrict__ out, std::int64_t rows, std::int64_t width) {
+  begin_after_earlier_kernels();
   const Lane lane;
   const std::int64_t tile = tile_row(), row = tile + lane.row;
   if (tile >= rows) return;
@@ -180,8 +183,6 @@ __global__ void rotate_into_pages_kernel(RotateIntoPages into, LowRank added, Ro
   const std::int64_t width =
       static_cast<std::int64_t>(into.heads + 2 * into.kv_heads) * into.head_dim;
   T* at = static_cast<T*>(into.qkv) + row * width + output + 8 * lane.column;
-  const LanePatch halves[] = {load_patch(at, width, row, rows),
-                              load_patch(at + half, width, row, rows)};
   const int kind = head < into.heads ? 0 : head < into.heads + into.kv_heads ? 1 : 2;  // q, k, v
   std::int64_t slots[2] = {}, positions[2] = {};
 #pragma unroll
@@ -190,9 +191,6 @@ __global__ void rotate_into_pages_kernel(RotateIntoPages into, LowRank added, Ro
     if (kind > 0) slots[i] = into.slots[row + 8 * i];
     if (kind < 2) positions[i] = rotation.positions[row + 8 * i];
   }
-  const SpanTerm<T> terms[] = {term_at<T>(added, output), term_at<T>(added, output + half)};
-  Sums sums[2] = {};
-  sum_terms(sums, terms, added, lane, row, rows);
   Eight cosines[2] = {}, sines[2] = {};
   if (kind < 2) {
 #pragma unroll
@@ -202,6 +200,12 @@ __global__ void rotate_into_pages_kernel(RotateIntoPages into, LowRank added, Ro
       sines[i] = load8(rotation.sin + place);
     }
   }
+  begin_after_earlier_kernels();  // the one before writes qkv, not what was read above
+  const LanePatch halves[] = {load_patch(at, width, row, rows),
+                              load_patch(at + half, width, row, rows)};
+  const SpanTerm<T> terms[] = {term_at<T>(added, output), term_at<T>(added, output + half)};
+  Sums sums[2] = {};
+  sum_terms(sums, terms, added, lane, row, rows);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (row + 8 * i >= rows) continue;
@@ -232,25 +236,29 @@ constexpr int kNormThreads = kWidestLowRankNorm / 8;
 
 // One block per row, eight outputs per thread. Two lanes share the factors of one output, so that a
 // warp reads 512 adjacent bytes; its 256 outputs meet in shared memory.
-template <class T>
+template <class T, bool kTerm>
 __global__ void __launch_bounds__(kNormThreads, 1)
     norm_low_rank_kernel(const T* __restrict__ x, LowRank added, const T* __restrict__ residual,
                          const T* __restrict__ w, T* __restrict__ sum, T* __restrict__ y, int width,
                          float eps) {
   __shared__ float shared[32];
-  __shared__ alignas(16) float terms[kNormThreads * 8];
+  // Without a term no memory: the next kernel may need it for its weights.
+  __shared__ alignas(16) float terms[kTerm ? kNormThreads * 8 : 8];
   const int i = static_cast<int>(threadIdx.x) * 8;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * width;
   const bool in = i < width;
   Pack x_pack{}, residual_pack{}, w_pack{};
   if (in) {
+    w_pack = load_pack(w + i);
+  }
+  begin_after_earlier_kernels();
+  if (in) {
     x_pack = load_pack(x + row + i);
     residual_pack = load_pack(residual + row + i);
-    w_pack = load_pack(w + i);
   }
   Eight t{};
   const auto& term = added.terms[0];
-  if (term.size > 0) {
+  if constexpr (kTerm) {
     constexpr int kTurns = 16;  // of 16 outputs of a warp each
     const int half = static_cast<int>(threadIdx.x) % 2;
     const int output =
@@ -363,6 +371,8 @@ struct Tiles {
     blocks = dim3(static_cast<unsigned>(spans), static_cast<unsigned>((tiles + warps - 1) / warps));
   }
 
+  LaunchShape shape() const { return {.blocks = blocks, .threads = dim3(threads)}; }
+
   dim3 blocks;
   unsigned threads;
 };
@@ -389,8 +399,8 @@ void add_low_rank(Type type, void* y, const LowRank& added, std::int64_t rows, s
   const Tiles tiles(rows, width / kSpan, 8);
   with_bf16_or_f16(type, [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
-    add_low_rank_kernel<T>
-        <<<tiles.blocks, tiles.threads, 0, stream>>>(static_cast<T*>(y), added, rows, width);
+    launch_early(add_low_rank_kernel<T>, tiles.shape(), stream, static_cast<T*>(y), added, rows,
+                 width);
     check_launch("add_low_rank");
   });
 }
@@ -401,8 +411,8 @@ void swiglu(Type type, const void* gate_up, const LowRank& added, void* out, std
   const Tiles tiles(rows, width / kSpan, 8);
   with_bf16_or_f16(type, [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
-    swiglu_low_rank_kernel<T><<<tiles.blocks, tiles.threads, 0, stream>>>(
-        static_cast<const T*>(gate_up), added, static_cast<T*>(out), rows, width);
+    launch_early(swiglu_low_rank_kernel<T>, tiles.shape(), stream, static_cast<const T*>(gate_up),
+                 added, static_cast<T*>(out), rows, width);
     check_launch("swiglu with low-rank terms");
   });
 }
@@ -415,8 +425,7 @@ void rotate_into_pages(Type type, const RotateIntoPages& into, const LowRank& ad
   const Tiles tiles(rows, spans, 2);
   with_bf16_or_f16(type, [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
-    rotate_into_pages_kernel<T>
-        <<<tiles.blocks, tiles.threads, 0, stream>>>(into, added, rotation, rows);
+    launch_early(rotate_into_pages_kernel<T>, tiles.shape(), stream, into, added, rotation, rows);
     check_launch("rotate_into_pages");
   });
 }
@@ -427,7 +436,9 @@ void rms_norm(Type type, const void* x, const LowRank& added, const void* residu
   const auto threads = static_cast<unsigned>((shape.width / 8 + 31) / 32 * 32);
   with_bf16_or_f16(type, [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
-    norm_low_rank_kernel<T><<<static_cast<unsigned>(shape.rows), threads, 0, stream>>>(
+    launch_early(
+        added.terms[0].size > 0 ? norm_low_rank_kernel<T, true> : norm_low_rank_kernel<T, false>,
+        {.blocks = dim3(static_cast<unsigned>(shape.rows)), .threads = dim3(threads)}, stream,
         static_cast<const T*>(x), added, static_cast<const T*>(residual), static_cast<const T*>(w),
         static_cast<T*>(sum), static_cast<T*>(y), static_cast<int>(shape.width),
         static_cast<float>(shape.eps));

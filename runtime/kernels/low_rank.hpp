@@ -33,10 +33,14 @@ struct LowRank {
 // a product of all.
 bool can_add_low_rank(const Tensor& x, const LowRank& added, std::int64_t width);
 
-// Returns x b, plus `bias` in each row if it is defined, and x a^T. On a GPU the second
-// product of few rows is computed beside the first.
-std::pair<Tensor, Tensor> product_and_low(const Tensor& x, const Tensor& b, const Tensor& bias,
-                                          const Tensor& a);
+// Returns x w^T, plus `bias` in each row if it is defined, and x a^T if `a` is defined. The kernel
+// may read w, bias and a before the work queued just before has ended: that must not write them,
+// except w with `w_is_new`.
+std::pair<Tensor, Tensor> product_and_low(const Tensor& x, const Tensor& w, const Tensor& bias,
+                                          const Tensor& a, bool w_is_new = false);
+
+// swiglu() of x w^T plus bias, on the same condition.
+Tensor swiglu_of_product(const Tensor& x, const Tensor& w, const Tensor& bias);
 
 void add_low_rank_(const Tensor& y, const LowRank& added);
 

@@ -126,8 +126,9 @@ bool can_norm(const Tensor& x, const LowRank& added, const Tensor& residual, con
   const auto width = x.size(1);
   return can_add(x, added) && fits(residual, width) && fits(w, width) &&
          residual.scalar_type() == x.scalar_type() && w.scalar_type() == x.scalar_type() &&
-         width <= kernels::kWidestLowRankNorm && added.terms.size() == 1 &&
-         added.terms[0].begin == 0 && added.terms[0].b.size(0) == width;
+         width <= kernels::kWidestLowRankNorm &&
+         (!added.low.defined() || (added.terms.size() == 1 && added.terms[0].begin == 0 &&
+                                   added.terms[0].b.size(0) == width));
 }
 
 std::tuple<Tensor, Tensor> add_rms_norm(const Tensor& x, const LowRank& added,

@@ -2,6 +2,7 @@
 
 #include <cfloat>
 
+#include "runtime/kernels/early_launch.cuh"
 #include "runtime/kernels/launch_check.cuh"
 #include "runtime/kernels/vector.cuh"
 
@@ -59,6 +60,7 @@ struct Joined {
 // Combines the splits of one query head. One block per row.
 template <class T>
 __global__ void join_kernel(PagedAttention a, int head_dim) {
+  begin_after_earlier_kernels();
   const std::int64_t row = blockIdx.x;
   float top = -FLT_MAX;
   for (int s = 0; s < a.splits; ++s) top = fmaxf(top, a.part_largest[row * a.splits + s]);
@@ -78,8 +80,10 @@ template <class T>
 void join_splits(const PagedAttention& a, int heads, int head_dim, std::int64_t sequences,
                  cudaStream_t stream) {
   if (a.splits <= 1) return;
-  join_kernel<T><<<static_cast<unsigned>(sequences * a.kv_heads * heads),
-                   static_cast<unsigned>(head_dim), 0, stream>>>(a, head_dim);
+  launch_early(join_kernel<T>,
+               {.blocks = dim3(static_cast<unsigned>(sequences * a.kv_heads * heads)),
+                .threads = dim3(static_cast<unsigned>(head_dim))},
+               stream, a, head_dim);
   check_launch("join");
 }
 

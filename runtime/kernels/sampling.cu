@@ -243,11 +243,15 @@ __device__ Mass sum_before(Mass mine, Shared& shared, Mass& total) {
   return before;
 }
 
+// `mine` is the mass of all of this thread's elements.
 template <class T>
-__device__ void draw(const Row<T>& row, unsigned threshold, const Sampling& args, Shared& shared) {
+__device__ void draw(const Row<T>& row, unsigned threshold, Mass mine, const Sampling& args,
+                     Shared& shared) {
   const auto kept = [&](float x) { return key_of(x) >= threshold ? row.mass(x) : Mass{0}; };
-  Mass mine = 0;
-  for_elements(row.logits, row.walk, [&](float x, int) { mine += kept(x); });
+  if (threshold > 0) {
+    mine = 0;
+    for_elements(row.logits, row.walk, [&](float x, int) { mine += kept(x); });
+  }
   Mass total = 0;
   const Mass before = sum_before(mine, shared, total);
   const std::int64_t r = blockIdx.x;
@@ -293,7 +297,7 @@ __global__ void __launch_bounds__(kWalkers) sample_kernel(Sampling args, Walk wa
   if (threadIdx.x == 0) shared.total = all;
   __syncthreads();
   if (!greedy) {
-    draw(row, threshold_of(row, thread_max, args, shared), args, shared);
+    draw(row, threshold_of(row, thread_max, args, shared), mine, args, shared);
   } else if (threadIdx.x == 0) {
     args.tokens[r] = place;
     args.log_probs[r] = -static_cast<float>(log(static_cast<double>(all) / kUnit));

@@ -239,14 +239,24 @@ bool returns_parts(const Linear& weights, double scale) {
 }
 
 LinearOutput linear_in_parts(const Tensor& x, const Linear& weights, double scale) {
-  if (!returns_parts(weights, scale)) {
+  const bool parts = returns_parts(weights, scale);
+  if (!parts && has_adapters(weights, {scale, 0, 0})) {
     LinearSaved unused;
     return {linear(x, weights, {scale, 0, 0}, unused), {}};
   }
-  LinearOutput out{.y = {}, .added = {.scale = scale, .terms = terms_of(weights)}};
+  LinearOutput out;
+  if (parts) out.added = {.low = {}, .scale = scale, .terms = terms_of(weights)};
   std::tie(out.y, out.added.low) =
-      ops::product_and_low(x, whole_weight(weights, x).t(), weights.bias, weights.all_a);
+      ops::product_and_low(x, whole_weight(weights, x), weights.bias,
+                           parts ? weights.all_a : Tensor(), !weights.weight.defined());
   return out;
+}
+
+Tensor gated(const Tensor& x, const Linear& gate_up, double scale) {
+  if (gate_up.weight.defined() && !has_adapters(gate_up, {scale, 0, 0}))
+    return ops::swiglu_of_product(x, gate_up.weight, gate_up.bias);
+  const auto [y, added] = linear_in_parts(x, gate_up, scale);
+  return ops::swiglu(y, added);
 }
 
 Tensor input_gradient(const Tensor& gy, const Linear& weights, const Linear& gradients,

@@ -49,6 +49,8 @@ struct LinearOutput {
 // it.
 bool returns_parts(const Linear& weights, double scale);
 LinearOutput linear_in_parts(const Tensor& x, const Linear& weights, double scale);
+// swiglu of it.
+Tensor gated(const Tensor& x, const Linear& gate_up, double scale);
 
 // Saves what linear() saves, without computing y.
 void reduce(const Tensor& x, const Linear& weights, const AdapterUse& use, LinearSaved& saved);

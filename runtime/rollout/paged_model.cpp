@@ -151,8 +151,8 @@ PagedModel::Residual PagedModel::block(const Residual& residual, const model::Bl
   const Tensor seen = at::empty({x.size(0), c.heads * c.head_dim}, x.options());
   ops::paged_attention(qkv, shape(), pages, places.table, places.lengths, seen);
   const auto [middle, middle_normed] = normed({x, linear(seen, weights.o)}, weights.post_norm);
-  const auto [gate_up, gate_up_added] = linear(middle_normed, weights.gate_up);
-  return {middle, linear(ops::swiglu(gate_up, gate_up_added), weights.down)};
+  const auto activated = model::gated(middle_normed, weights.gate_up, options_.adapter_scale);
+  return {middle, linear(activated, weights.down)};
 }
 
 Tensor PagedModel::head(const Tensor& normed) const {

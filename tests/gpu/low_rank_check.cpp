@@ -65,14 +65,14 @@ void check_products(std::int64_t rows, std::int64_t depth, std::int64_t ranks, b
   const auto bias = with_bias ? draw({256}, type) : Tensor();
   require("low is our kernel's" + name, ops::on_gpu::can_low_rank_product(x, a));
   poison({rows, ranks}, type);
-  const auto [y, low] = ops::product_and_low(x, w.t(), bias, a);
+  const auto [y, low] = ops::product_and_low(x, w, bias, a);
   const auto wanted = at::mm(gpu_test::reference(x), gpu_test::reference(w).t());
   compare("product beside low" + name, y,
           with_bias ? wanted.add(gpu_test::reference(bias)) : wanted, limit);
   compare("low" + name, low, at::mm(gpu_test::reference(x), gpu_test::reference(a).t()), limit);
   bool same = true;
   for (int i = 0; i < 20; ++i) {
-    const auto again = ops::product_and_low(x, w.t(), bias, a);
+    const auto again = ops::product_and_low(x, w, bias, a);
     same = same && at::equal(again.first, y) && at::equal(again.second, low);
   }
   require("products of the same have the same bits" + name, same);

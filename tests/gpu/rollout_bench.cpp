@@ -115,8 +115,7 @@ class Pieces {
     layers("add, norm", [&](const Block& b, auto layer) {
       ops::add_rms_norm(x_, of(layer).o, x_, b.post_norm, c_.norm_eps);
     });
-    layers("gate, up", [&](const Block& b, auto) { linear(x_, b.gate_up); });
-    layers("swiglu", [&](const Block&, auto layer) { ops::swiglu(gate_up_, of(layer).gate_up); });
+    layers("gate, up, swiglu", [&](const Block& b, auto) { model::gated(x_, b.gate_up, kScale); });
     layers("down", [&](const Block& b, auto) { linear(act_, b.down); });
     const auto& head = c_.tied ? weights_.unit(model::kEmbeddingUnit).embedding
                                : weights_.unit(model::end_unit(c_)).head;
@@ -124,6 +123,8 @@ class Pieces {
     time("sample", [&] { ops::sample(logits_, {}, draw_); });
     printf("  %-24s %8.1f us\n", "sum", total_);
     printf("  for comparison:\n");
+    layers("gate, up", [&](const Block& b, auto) { linear(x_, b.gate_up); });
+    layers("swiglu", [&](const Block&, auto layer) { ops::swiglu(gate_up_, of(layer).gate_up); });
     time("sample, top_p .9", [&] { ops::sample(logits_, {.top_p = .9}, draw_); });
     if (blocks.front().qkv.adapters.empty()) return;
     // All four linear layers: as above, only a x one after the other, and as the trainer does.

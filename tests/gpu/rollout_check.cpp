@@ -122,9 +122,11 @@ bool check(const Case& wanted, at::Device device, comm::Comm& comm) {
   const bool good = most <= wanted.most && mean <= wanted.mean && counts.queued_behind > 0 &&
                     (counts.computed_again > 0) == (wanted.pages > 0);
   printf(
-      "%-5s %-34s %ld tokens: log-probs off by %.2e at most (limit %.0e), %.2e on average (%.0e)\n",
+      "%-5s %-34s %ld tokens: log-probs off by %.2e at most (limit %.0e), %.2e on average (%.0e); "
+      "%ld bursts behind others, %ld tokens again\n",
       good ? "ok" : "BAD", wanted.name, static_cast<long>(batch.target_tokens), most, wanted.most,
-      mean, wanted.mean);
+      mean, wanted.mean, static_cast<long>(counts.queued_behind),
+      static_cast<long>(counts.computed_again));
   return good;
 }
 

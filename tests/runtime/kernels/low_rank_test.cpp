@@ -47,9 +47,18 @@ TEST_CASE("low-rank terms are added to their outputs only", "[low rank]") {
 TEST_CASE("a product beside a small one gives both", "[low rank]") {
   const auto x = at::randn({7, 40}), w = at::randn({64, 40}), a = at::randn({24, 40});
   const auto bias = at::randn({64});
-  const auto [y, low] = ops::product_and_low(x, w.t(), bias, a);
+  const auto [y, low] = ops::product_and_low(x, w, bias, a);
   CHECK(at::allclose(y, at::mm(x, w.t()).add(bias), 1e-5, 1e-4));
   CHECK(at::allclose(low, at::mm(x, a.t()), 1e-5, 1e-4));
+  const auto [alone, none] = ops::product_and_low(x, w, bias, {});
+  CHECK(at::equal(alone, y));
+  CHECK_FALSE(none.defined());
+}
+
+TEST_CASE("swiglu of a product is that of its output", "[low rank]") {
+  const auto x = at::randn({7, 40}), w = at::randn({64, 40}), bias = at::randn({64});
+  CHECK(at::allclose(ops::swiglu_of_product(x, w, bias), ops::swiglu(at::mm(x, w.t()).add(bias)),
+                     1e-4, 1e-4));
 }
 
 TEST_CASE("what uses the output of a linear layer adds its terms first", "[low rank]") {
