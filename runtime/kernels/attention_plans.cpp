@@ -10,7 +10,7 @@ namespace {
 // Equal lengths are rounded to multiples of this: a micro-batch has one of them only.
 constexpr std::int64_t kStep = 64;
 // Shorter sequences do not fill a GPU one at a time, and flash attention computes them all at once.
-constexpr std::int64_t kLeastAlone = 1024;
+constexpr std::int64_t kLeastAlone = 2048;
 constexpr std::int64_t kLengthsPerOctave = 8;
 
 std::int64_t round_up(std::int64_t x, std::int64_t step) {

@@ -394,7 +394,8 @@ void check_adamw_8bit(std::int64_t n, std::int64_t lead, at::ScalarType grad,
     const std::string what = "adamw_8bit" + name + (skip != 0 ? " skipped " : " ");
     const double exact = skip != 0 ? 0 : 1;
     compare(what + "master", gpu.master, cpu.master, exact * 1e-5);
-    if (with_value && skip == 0) compare(what + "value", gpu.value, cpu.value, 1e-4);
+    // Masters that differ by less may be rounded to different neighbours.
+    if (with_value && skip == 0) compare(what + "value", gpu.value, cpu.value, 3e-4);
     for (const auto& [moment, wanted] :
          {std::pair{&gpu.first, &cpu.first}, std::pair{&gpu.second, &cpu.second}}) {
       compare(what + "scales", moment->scales, wanted->scales, exact * 1e-6);
@@ -533,7 +534,7 @@ int main() {
     }
     check_attention({5, 64, 1, 130}, {8, 2, 64}, type, attention_limit, false);
     if (type != at::kFloat)  // in parts; the short ones by flash attention
-      check_attention({300, 1500, 1, 1100, 2048}, {12, 2, 128}, type, attention_limit, true);
+      check_attention({300, 2500, 1, 2100, 4096}, {12, 2, 128}, type, attention_limit, true);
     check_shared_beginnings({200}, {{64, 64, 64, 64}}, {12, 2, 128}, type, attention_limit);
     check_shared_beginnings({5, 130, 1}, {{7, 1, 33}, {129}, {2, 70}}, {8, 2, 64}, type,
                             attention_limit);

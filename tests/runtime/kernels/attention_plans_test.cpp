@@ -98,23 +98,23 @@ TEST_CASE("sequences of equal length are one part, padded to a multiple of 64", 
 TEST_CASE("of unequal sequences each long one is a part, and the short ones are the rest",
           "[plans]") {
   AttentionPlans plans;
-  const auto division = divide_attention(starts_of({3, 1500, 1023, 2048, 2}), kHeads, plans);
+  const auto division = divide_attention(starts_of({3, 3000, 2047, 4096, 2}), kHeads, plans);
   REQUIRE(division.cudnn.size() == 2);
   const auto &first = division.cudnn[0], &second = division.cudnn[1];
-  CHECK((first.begin == 3 && first.count == 1 && first.length == 1500 && first.computed == 1536));
-  CHECK((second.begin == 2526 && second.length == 2048 && second.computed == 2048));
-  CHECK(division.rest_starts == std::vector<std::int32_t>{0, 3, 1026, 1028});
-  CHECK(division.rest_longest == 1023);
-  REQUIRE(division.rest.size() == 1028);
+  CHECK((first.begin == 3 && first.count == 1 && first.length == 3000 && first.computed == 3072));
+  CHECK((second.begin == 5050 && second.length == 4096 && second.computed == 4096));
+  CHECK(division.rest_starts == std::vector<std::int32_t>{0, 3, 2050, 2052});
+  CHECK(division.rest_longest == 2047);
+  REQUIRE(division.rest.size() == 2052);
   CHECK((division.rest[0] == 0 && division.rest[2] == 2));
-  CHECK((division.rest[3] == 1503 && division.rest[1025] == 2525));
-  CHECK((division.rest[1026] == 4574 && division.rest[1027] == 4575));
+  CHECK((division.rest[3] == 3003 && division.rest[2049] == 5049));
+  CHECK((division.rest[2050] == 9146 && division.rest[2051] == 9147));
 }
 
 TEST_CASE("packed sequences of all lengths need few plans and little padding", "[plans]") {
   AttentionPlans plans;
   for (int pass = 0; pass < 10; ++pass)
-    for (std::int32_t length = 1024; length <= 32768; length += 37) {
+    for (std::int32_t length = 2048; length <= 32768; length += 37) {
       const auto division = divide_attention(starts_of({length, 5}), kHeads, plans);
       for (const auto& part : division.cudnn) {
         CHECK(part.computed >= part.length);
@@ -122,7 +122,7 @@ TEST_CASE("packed sequences of all lengths need few plans and little padding", "
       }
       if (pass == 9) CHECK(division.cudnn.size() == 1);
     }
-  CHECK(plans.plans() <= 5 * 8 * 2 + 1);
+  CHECK(plans.plans() <= 4 * 8 * 2 + 1);
 }
 
 TEST_CASE("sequences without a plan are left to flash attention", "[plans]") {
@@ -130,7 +130,7 @@ TEST_CASE("sequences without a plan are left to flash attention", "[plans]") {
   const auto equal = divide_attention(starts_of({64, 64}), kHeads, plans);
   CHECK(equal.cudnn.empty());
   CHECK(equal.rest_starts == std::vector<std::int32_t>{0, 64, 128});
-  const auto unequal = starts_of({2000, 1100});
+  const auto unequal = starts_of({4000, 2100});
   CHECK(divide_attention(unequal, kHeads, plans).cudnn.empty());
   CHECK(divide_attention(unequal, kHeads, plans).cudnn.size() == 2);
 }
