@@ -53,6 +53,7 @@ class Steps:
     dropout: float = 0
     gpus: int = 1
     zero: int = 0
+    fp8: str = "none"
 
     def needs(self):
         return ("step_bench", "mgpu-train") + (("mgpu-run",) if self.gpus > 1 else ())
@@ -67,6 +68,7 @@ class Steps:
                  f"seq={length}", f"warm={warm}", f"steps={steps}", f"zero={self.zero}"]
         words += [f"lora={self.lora}"] * bool(self.lora)
         words += [f"dropout={self.dropout}"] * bool(self.dropout)
+        words += [f"fp8={self.fp8}"] * (self.fp8 != "none")
         if self.gpus > 1:
             words = [settings.bin / "mgpu-run", "--nproc", self.gpus, *words]
         return words
@@ -88,7 +90,7 @@ class Steps:
             "dataset_name": str(rows), "output_dir": str(settings.scratch / "plan"),
             "dataset_prepared_path": str(settings.scratch / "tokens"), "max_length": length,
             "per_device_train_batch_size": batch, "gradient_checkpointing": False,
-            "zero_stage": self.zero, **dtype_keys(settings),
+            "zero_stage": self.zero, "fp8": self.fp8, **dtype_keys(settings),
             **lora_keys(self.lora, self.dropout)}, self.gpus)
 
 
