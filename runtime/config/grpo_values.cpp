@@ -74,7 +74,9 @@ bool may_divide_micro_batches(const TrainConfig& config) {
 
 std::int64_t micro_batch_tokens(const TrainConfig& config) {
   if (config.task != Task::grpo) return 0;
-  return GrpoValues(config).whole("micro_batch_tokens").value_or(0);
+  const GrpoValues values(config);
+  if (config.grpo.contains("use_dynamic_bsz") && !values.flag("use_dynamic_bsz")) return 0;
+  return values.whole("micro_batch_tokens").value_or(0);
 }
 
 std::int64_t most_micro_batch_tokens(const TrainConfig& config) {

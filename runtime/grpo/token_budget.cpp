@@ -40,7 +40,7 @@ PromptPart prompt_part(CompletionNumbers completions, TokenCosts costs) {
 }
 
 // Divides completions, the longest first, into parts with about equal numbers of tokens. A part has
-// at most `most` completions, of which there is room for all.
+// at most `most` completions; parts * most is at least the number of completions.
 std::vector<CompletionNumbers> divide_by_tokens(const CompletionNumbers& completions,
                                                 TokenCosts costs, std::size_t parts,
                                                 std::size_t most) {

@@ -7,7 +7,8 @@
 namespace mgpu::ops {
 namespace {
 
-// Equal lengths are rounded to multiples of this: a micro-batch has one of them only.
+// If all sequences of a micro-batch have one length, it is padded to a multiple of this: such a
+// micro-batch needs one plan only.
 constexpr std::int64_t kStep = 64;
 // Shorter sequences do not fill a GPU one at a time, and flash attention computes them all at once.
 constexpr std::int64_t kLeastAlone = 2048;

@@ -10,11 +10,12 @@
 // kernels is hidden, and a kernel can already read what is old.
 //
 // Every kernel that is launched early calls wait_for_earlier_kernels() before it touches memory
-// that kernels before it write, and before it writes memory that they may read. Small kernels and
-// attention let the next one begin at once, so that it reads its weights while the product before
-// them still runs. Products do so only after they have waited: so when a kernel begins, all that
-// were launched before the last product (or the last kernel that was not launched early) have
-// ended.
+// that kernels before it write, and before it writes memory that they may read. What it reads after
+// that is not __restrict__: that would promise that nobody writes it while the kernel runs. Small
+// kernels and attention let the next one begin at once, so that it reads its weights while the
+// product before them still runs. Products do so only after they have waited: so when a kernel
+// begins, all that were launched before the last product (or the last kernel that was not launched
+// early) have ended.
 namespace mgpu::kernels {
 
 __device__ inline void wait_for_earlier_kernels() {
@@ -60,14 +61,19 @@ __device__ inline float4 load_floats(unsigned address) {
   return v;
 }
 
-// Whether the current GPU has all this, and runs code that was compiled for it.
-inline bool launches_early() {
+// Whether the current GPU has all this, and runs code that has it. The list does not tell machine
+// code from code that newer GPUs can translate, so code for an earlier generation does not count:
+// those GPUs may have to translate code for 8.0, which does not wait. Units may be compiled for
+// different GPUs, so each has functions of its own.
+static inline bool launches_early() {
   int device = 0, major = 0, minor = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
   for (const int compiled_for : {__CUDA_ARCH_LIST__})
-    if (compiled_for >= 900 && compiled_for <= 100 * major + 10 * minor) return true;
+    if (compiled_for >= 900 && compiled_for / 100 == major &&
+        compiled_for <= 100 * major + 10 * minor)
+      return true;
   return false;
 }
 
@@ -80,8 +86,8 @@ struct LaunchShape {
 
 // Launches a kernel early if the GPU can.
 template <class... Parameters, class... Arguments>
-void launch_early(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
-                  Arguments&&... arguments) {
+static void launch_early(void (*kernel)(Parameters...), const LaunchShape& shape,
+                         cudaStream_t stream, Arguments&&... arguments) {
   cudaLaunchConfig_t config{};
   config.gridDim = shape.blocks;
   config.blockDim = shape.threads;

@@ -46,8 +46,8 @@ __global__ void rotate_kernel(T* __restrict__ x, const float* __restrict__ cos,
 }
 
 template <class T>
-__global__ void swiglu_kernel(const T* __restrict__ gate_up, T* __restrict__ out,
-                              std::int64_t width, std::int64_t items) {
+__global__ void swiglu_kernel(const T* gate_up, T* __restrict__ out, std::int64_t width,
+                              std::int64_t items) {
   begin_after_earlier_kernels();
   const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (item >= items) return;

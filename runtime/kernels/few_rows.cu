@@ -338,7 +338,9 @@ bool can_few_rows(const FewRows& p, const FewRowsPlan& plan) {
       p.ranks % 8 != 0 || (p.gated && p.ranks > 0))
     return false;
   const auto s = shape_of(p, plan);
-  return s.row_tiles * s.groups <= most_groups(plan.width) && s.stages >= 1 &&
+  // A stage is free for the next chunk only when the chunk behind it is there.
+  const bool enough = s.stages >= 2 || (s.stages == 1 && s.chunks <= s.splits);
+  return s.row_tiles * s.groups <= most_groups(plan.width) && enough &&
          shared_bytes(s, plan.width) <= kSharedMemory + 1024;
 }
 

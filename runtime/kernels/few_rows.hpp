@@ -10,8 +10,9 @@
 namespace mgpu::kernels {
 
 // y = x w^T + bias and low = x a^T in 16 bits, with sums in fp32: x is [rows, depth], w [outputs,
-// depth], a [ranks, depth]. depth, outputs and ranks are multiples of 8. w, bias and a must not be
-// written by the kernel that is launched just before: they are read before it has ended.
+// depth], a [ranks, depth]. depth, outputs and ranks are multiples of 8. w, bias and a are read
+// before the kernels before this have ended: between what writes them and this, there must be a
+// product or another kernel that is not launched early.
 struct FewRows {
   const void* x = nullptr;
   const void* w = nullptr;

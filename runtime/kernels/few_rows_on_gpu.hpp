@@ -11,7 +11,7 @@ namespace mgpu::ops::on_gpu {
 struct FewRows {
   at::Tensor x, w, bias, a;
   bool gated = false;  // swiglu() of the product, without a
-  // May read w, bias and a before the work queued just before has ended, which must not write them.
+  // May read w, bias and a before the work queued before has ended; see few_rows.hpp.
   bool early = true;
 };
 

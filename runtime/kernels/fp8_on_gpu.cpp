@@ -141,8 +141,11 @@ void require_room(const Tensor& out, std::int64_t rows) {
 }  // namespace
 
 bool has_fp8_library() {
-  const auto functions = lt::find_functions();
-  return functions && functions->version() >= kOldestVersion;
+  static const bool found = [] {  // asked for every product
+    const auto functions = lt::find_functions();
+    return functions && functions->version() >= kOldestVersion;
+  }();
+  return found;
 }
 
 void multiply(const Tensor& out, const Fp8Rows& x, const Fp8& w, double beta) {

@@ -142,8 +142,8 @@ __global__ void add_low_rank_kernel(T* y, LowRank added, std::int64_t rows, std:
 }
 
 template <class T>
-__global__ void swiglu_low_rank_kernel(const T* __restrict__ gate_up, LowRank added,
-                                       T* __restrict__ out, std::int64_t rows, std::int64_t width) {
+__global__ void swiglu_low_rank_kernel(const T* gate_up, LowRank added, T* __restrict__ out,
+                                       std::int64_t rows, std::int64_t width) {
   begin_after_earlier_kernels();
   const Lane lane;
   const std::int64_t tile = tile_row(), row = tile + lane.row;
@@ -238,9 +238,8 @@ constexpr int kNormThreads = kWidestLowRankNorm / 8;
 // warp reads 512 adjacent bytes; its 256 outputs meet in shared memory.
 template <class T, bool kTerm>
 __global__ void __launch_bounds__(kNormThreads, 1)
-    norm_low_rank_kernel(const T* __restrict__ x, LowRank added, const T* __restrict__ residual,
-                         const T* __restrict__ w, T* __restrict__ sum, T* __restrict__ y, int width,
-                         float eps) {
+    norm_low_rank_kernel(const T* x, LowRank added, const T* residual, const T* __restrict__ w,
+                         T* __restrict__ sum, T* __restrict__ y, int width, float eps) {
   __shared__ float shared[32];
   // Without a term no memory: the next kernel may need it for its weights.
   __shared__ alignas(16) float terms[kTerm ? kNormThreads * 8 : 8];

@@ -34,8 +34,9 @@ struct LowRank {
 bool can_add_low_rank(const Tensor& x, const LowRank& added, std::int64_t width);
 
 // Returns x w^T, plus `bias` in each row if it is defined, and x a^T if `a` is defined. The kernel
-// may read w, bias and a before the work queued just before has ended: that must not write them,
-// except w with `w_is_new`.
+// may read w, bias and a before the work queued before has ended: between what writes them and
+// this, there must be a product or another kernel that is not launched early, unless w was written
+// just before and `w_is_new`.
 std::pair<Tensor, Tensor> product_and_low(const Tensor& x, const Tensor& w, const Tensor& bias,
                                           const Tensor& a, bool w_is_new = false);
 

@@ -25,8 +25,8 @@ void put_in_pages(const Tensor& qkv, const HeadShape& shape, const Tensor& slots
 
 // One query per sequence: row i of qkv attends to the first lengths[i] tokens of the pages in row i
 // of `table` (int32 [sequences, most pages]). `lengths` is int32, at least 1. Writes to `out`,
-// [sequences, heads * head_dim]. On a GPU the work queued just before must not write the table, the
-// lengths or pages, except the newest token of each sequence: see paged_attention_of_tiles().
+// [sequences, heads * head_dim]. On a GPU what writes the table, the lengths or pages, except the
+// newest token of each sequence, must not be queued just before: see paged_attention_of_tiles().
 void paged_attention(const Tensor& qkv, const HeadShape& shape, const Pages& pages,
                      const Tensor& table, const Tensor& lengths, const Tensor& out);
 

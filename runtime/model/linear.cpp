@@ -233,7 +233,7 @@ Tensor linear(const Tensor& x, const Linear& weights, const AdapterUse& use, Lin
 bool returns_parts(const Linear& weights, double scale) {
   if (!has_adapters(weights, {scale, 0, 0}) || weights.dora()) return false;
   if (!weights.packed.empty() && std::holds_alternative<ops::Fp8>(weights.packed.front()))
-    return false;                 // linear() has the same adapters' part in another sum
+    return false;                 // linear() adds the adapters' part inside the product in fp8
   const auto& a = weights.all_a;  // it has the type of x
   return !a.is_cuda() || ops::can_add_low_rank(a, {.terms = terms_of(weights)}, outputs(weights));
 }

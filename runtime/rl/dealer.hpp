@@ -55,8 +55,9 @@ class Dealer {
     bool masks_truncated = false;  // truncated completions are not in the loss
     // Completions whose advantage is 0 have no gradient and are only measured.
     bool skips_without_advantage = false;
-    // With either, a rank skips a micro-batch for which it has no completion; with this one only
-    // if all ranks do: with ZeRO stage 3 the others need its weights.
+    // With skips_without_advantage or micro_batch_tokens a rank skips a micro-batch for which it
+    // has no completion. With skips_together it does so only if all ranks do: with ZeRO stage 3 the
+    // others need its weights.
     bool skips_together = false;
   };
   using Generations = std::map<std::int64_t, Generation>;  // by number

@@ -21,8 +21,11 @@ std::optional<std::string> fp8_note(const TrainConfig& config, const model::Mode
                                     at::Device device) {
   if (config.fp8 == Fp8::none || !device.is_cuda()) return {};
   if (!ops::has_fp8_products(device))
-    return "fp8: this GPU multiplies in 16 bits; products in fp8 need a GPU of Hopper and CUDA "
-           "12.9 or newer";
+    return config.fp8 == Fp8::base
+               ? "fp8: this GPU multiplies in the type of the computation, to which weights are "
+                 "converted for each product; products in fp8 need a Hopper GPU and CUDA 12.9 or "
+                 "newer"
+               : "fp8: mlp has no effect: products in fp8 need a Hopper GPU and CUDA 12.9 or newer";
   std::set<std::string_view> other;
   for (const auto& layer : model::linear_layers(model))
     if ((config.fp8 == Fp8::base || is_in_mlp(layer)) &&

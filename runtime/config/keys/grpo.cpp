@@ -105,8 +105,8 @@ std::vector<KeySpec> grpo_keys() {
       whole("num_generations_eval", at_least(1), "same as num_generations",
             "completions per prompt during evaluation"),
       whole("micro_batch_tokens", at_least(0), "0",
-            "divides the completions of a rank into micro-batches of at most so many tokens, "
-            "prompts included, instead of per_device_train_batch_size completions; 0: does not; "
+            "divides a rank's completions into micro-batches of at most this many tokens, prompts "
+            "included, instead of per_device_train_batch_size completions; 0: off; "
             "see [grpo.md](grpo.md#micro-batches-by-tokens)",
             {"ppo_max_token_len_per_gpu", "max_tokens_per_gpu", "train_max_tokens_per_gpu"}),
       flag("use_dynamic_bsz", "",

@@ -92,7 +92,7 @@ std::vector<KeySpec> ignored_keys() {
               {"enable_tf32"}),
           key("fp8_backend", "fp8 has one implementation, with scales per block"),
           key("fp8_enable_fsdp_float8_all_gather",
-              "fp8: base gathers the weights as they are stored, in 8 bits"),
+              "fp8: base always gathers weights in 8 bits, fp8: mlp in 16 bits"),
           key("dataloader_persistent_workers", loader),
           key("dataloader_drop_last", "the last, smaller batch is weighted correctly"),
           key("remove_unused_columns", "unused columns are never read"),

@@ -163,7 +163,7 @@ GenerationSizes plan_generation(const TrainConfig& config, std::int64_t ranks) {
     throw_recipe_error(
         "micro_batch_tokens: the loss of this recipe depends on which completions share a "
         "micro-batch, because of loss_type: bnpo, top_entropy_quantile or an entropy bonus with "
-        "loss_normalization: trl; remove one of the two");
+        "loss_normalization: trl; remove micro_batch_tokens, or change that key");
   if (sizes.group < 2)
     throw_recipe_error(fmt::format(
         "num_generations: need at least 2 completions per prompt, not {}", sizes.group));

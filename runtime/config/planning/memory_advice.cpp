@@ -98,7 +98,9 @@ std::vector<std::string> remedies(const TrainConfig& config, std::int64_t ranks,
                                   const std::optional<PlanRequest>& plan) {
   std::vector<std::string> all;
   if (const auto tokens = micro_batch_tokens(config); tokens > 0) {
-    if (tokens > 1) all.push_back(fmt::format("micro_batch_tokens: {}", tokens / 2));
+    // A sequence is never divided, so a smaller budget than the longest one changes nothing.
+    if (tokens > config.max_length)
+      all.push_back(fmt::format("micro_batch_tokens: {}", std::max(config.max_length, tokens / 2)));
   } else if (const auto size = config.per_device_train_batch_size; size > 1) {
     all.push_back(fmt::format("per_device_train_batch_size: {}{}", size / 2,
                               config.global_batch_size > 0 || config.task == Task::grpo
@@ -118,10 +120,11 @@ std::vector<std::string> remedies(const TrainConfig& config, std::int64_t ranks,
   } else if (config.max_length > kShortest) {
     all.push_back(fmt::format("max_length: {}", config.max_length / 2));
   }
+  const auto* without = config.fp8 == Fp8::none ? "" : ", without fp8";  // which contradicts both
   if (!config.use_peft)
-    all.push_back("use_peft: true");
+    all.push_back(fmt::format("use_peft: true{}", without));
   else if (!config.load_in_4bit)
-    all.push_back("load_in_4bit: true");
+    all.push_back(fmt::format("load_in_4bit: true{}", without));
   if (all.empty()) all.push_back("more GPUs or a smaller model");
   return all;
 }

@@ -212,8 +212,9 @@ Recomputation choose_recompute(const PlanRequest& request) {
   const auto& config = request.config;
   const auto asked = config.gradient_checkpointing;
   if (config.recomputed_layers > request.model.layers)
-    throw_recipe_error(fmt::format("recomputed_layers: {} is more than the model's {} layers",
-                                   config.recomputed_layers, request.model.layers));
+    throw_recipe_error(fmt::format(
+        "recomputed_layers: {} is more than the model's {} layers; set at most {}, or all",
+        config.recomputed_layers, request.model.layers, request.model.layers));
   if (!chooses_recomputation(config)) return {asked, config.recomputed_layers};
   if (request.gpu_bytes == 0 || plan_fits(request, with_recomputation(config, {Recompute::no})))
     return {Recompute::no};
@@ -292,11 +293,15 @@ std::vector<std::string> fitting_changes(const PlanRequest& request) {
   }
   config.use_peft = true;
   if (config.fp8 == Fp8::mlp) config.fp8 = Fp8::none;  // of full training
-  if (!request.config.use_peft) attempt(fmt::format("lora_r: {}", config.lora_r), config);
+  // fp8 would contradict these.
+  const auto* without = request.config.fp8 == Fp8::none ? "" : ", without fp8";
+  if (!request.config.use_peft)
+    attempt(fmt::format("lora_r: {}{}", config.lora_r, without), config);
   config.load_in_4bit = true;
   config.load_in_8bit = false;
   config.fp8 = Fp8::none;
-  if (!request.config.load_in_4bit) attempt("load_in_4bit: true with LoRA", config);
+  if (!request.config.load_in_4bit)
+    attempt(fmt::format("load_in_4bit: true with LoRA{}", without), config);
   auto more = request;
   for (more.ranks = request.ranks * 2; more.ranks <= 64; more.ranks *= 2) {
     more.config.global_batch_size = 0;

@@ -88,9 +88,12 @@ void token_budget_rule(Reading& reading) {
   const bool on = value_or(reading, "use_dynamic_bsz", to_flag, tokens > 0);
   if (on && tokens <= 0)
     reading.error(*dynamic, "requires micro_batch_tokens, the most tokens of a micro-batch");
-  if (!on && tokens > 0)
-    reading.error(*dynamic, fmt::format("contradicts {}; keep one",
-                                        reading.find("micro_batch_tokens")->written));
+  if (on || tokens <= 0) return;
+  const auto* budget = reading.find("micro_batch_tokens");
+  if (budget->written == "micro_batch_tokens")
+    reading.error(*dynamic, fmt::format("contradicts {}; keep one", budget->written));
+  else  // verl's recipes have both
+    reading.note(*budget, fmt::format("has no effect: {} is false", dynamic->written));
 }
 
 void kl_rule(Reading& reading) {

@@ -319,7 +319,10 @@ void recomputed_layers_rule(Reading& reading, const Setting* by) {
   auto& way = config.gradient_checkpointing;
   const auto* setting = reading.find("recomputed_layers");
   const bool all = recomputes_uniformly(reading);
-  if (all) config.recomputed_layers = kAllLayers;
+  if (all) {
+    config.recomputed_layers = kAllLayers;
+    if (!setting) setting = reading.find("recompute_method");
+  }
   const bool chosen = config.recomputed_layers != kFewestLayers;
   if (chosen && !by) way = Recompute::full;
   if (!setting && (way == Recompute::full || way == Recompute::offload))
@@ -350,7 +353,8 @@ void memory_rules(Reading& reading) {
     reading.note(*reading.find("activation_offloading"), "means gradient_checkpointing: offload");
   }
   const Setting* by = recompute ? recompute : disable ? disable : granularity;
-  if (granularity && by != granularity && config.gradient_checkpointing == Recompute::no)
+  if (granularity && by != granularity && config.gradient_checkpointing != Recompute::full &&
+      config.gradient_checkpointing != Recompute::offload)
     contradiction(reading, *granularity, *by);
   recomputed_layers_rule(reading, by || config.gradient_checkpointing != Recompute::offload
                                       ? by
@@ -371,9 +375,10 @@ void lora_rules(Reading& reading) {
   const bool implied = bits_of_base(config) > 0 && !first;
   config.use_peft = lora.use.value_or(first != nullptr || implied);
   if (implied && !lora.use) {
-    const auto* by = reading.find(config.load_in_4bit ? "load_in_4bit" : "load_in_8bit");
+    const auto* by = reading.find(config.load_in_4bit   ? "load_in_4bit"
+                                  : config.load_in_8bit ? "load_in_8bit"
+                                                        : "fp8");
     if (!by) by = reading.find("quantization_bit");
-    if (!by) by = reading.find("fp8");
     reading.note(*by, fmt::format("trains a LoRA adapter (lora_r: {}, lora_alpha: {:g}) on all "
                                   "linear layers, because {}-bit weights cannot be trained; set "
                                   "lora_r to choose its rank",

@@ -67,6 +67,9 @@ TEST_CASE("fp8 is for the frozen model or for the MLP", "[recipe]") {
   CHECK(has_adapter_note(adapter_recipe("fp8: base\n"),
                          "fp8: trains a LoRA adapter (lora_r: 16, lora_alpha: 32) on all linear "
                          "layers, because 8-bit weights cannot be trained"));
+  // Another key that is false is not the reason.
+  CHECK(has_adapter_note(adapter_recipe("fp8: base\nload_in_8bit: false\n"),
+                         "fp8: trains a LoRA adapter"));
   CHECK(has_adapter_note(adapter_recipe("fp8: mlp\ndtype: fp32\n"), "multiplies in fp32"));
   CHECK(has_adapter_note(adapter_recipe("fp8: mlp\nfp8_backend: auto\n"), "fp8_backend"));
 }

@@ -119,6 +119,9 @@ TEST_CASE("a budget of tokens changes no other size, and has other trainers' nam
              Contains("use_dynamic_bsz: requires micro_batch_tokens"));
   CHECK_THAT(mistake("use_dynamic_bsz: false\nmicro_batch_tokens: 5\n"),
              Contains("use_dynamic_bsz: contradicts micro_batch_tokens"));
+  // verl's recipes have both.
+  CHECK(sizes("use_dynamic_bsz: false\nppo_max_token_len_per_gpu: 16384\n", 1).micro_batch_tokens ==
+        0);
   for (const char* loss : {"loss_type: bnpo\n", "top_entropy_quantile: 0.5\n",
                            "loss_normalization: trl\nentropy_coef: 0.1\n"})
     CHECK_THAT(mistake(std::string("micro_batch_tokens: 64\n") + loss),

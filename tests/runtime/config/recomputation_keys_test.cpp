@@ -67,6 +67,12 @@ TEST_CASE("a wrong number of recomputed layers gets one clear line", "[recipe]")
              Contains("recomputed_layers: contradicts gradient_checkpointing"));
   CHECK_THAT(recompute_error("recompute_granularity: full\ngradient_checkpointing: false\n"),
              Contains("recompute_granularity: contradicts gradient_checkpointing"));
+  CHECK_THAT(recompute_error("recompute_granularity: full\ngradient_checkpointing: auto\n"),
+             Contains("recompute_granularity: contradicts gradient_checkpointing"));
+  CHECK_THAT(recompute_error("recompute_method: uniform\ngradient_checkpointing: false\n"),
+             Contains("recompute_method: contradicts gradient_checkpointing"));
+  CHECK_THAT(recompute_error("recompute_method: uniform\ngradient_checkpointing: auto\n"),
+             Contains("recompute_method: contradicts gradient_checkpointing"));
   CHECK_THAT(recompute_error("recompute_method: some\n"), Contains("recompute_method: "));
 }
 
@@ -87,4 +93,7 @@ TEST_CASE("the command line can turn recomputation off for one run", "[recipe]")
       recomputing("recomputed_layers: 4\n", {.set = {"gradient_checkpointing=false"}});
   CHECK(config.gradient_checkpointing == Recompute::no);
   CHECK_THAT(config.notes.front(), Contains("recomputed_layers: has no effect"));
+  const auto full =
+      recomputing("recompute_granularity: full\n", {.set = {"gradient_checkpointing=false"}});
+  CHECK(full.gradient_checkpointing == Recompute::no);
 }
