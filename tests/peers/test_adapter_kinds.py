@@ -46,6 +46,15 @@ class KindsTest(trainer.TrainerTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
+    def with_weights(self, tensors):
+        """The model with other weights, as a folder."""
+        folder = self.dir / "plain"
+        load_model(self.model).save_pretrained(folder)
+        transformers.AutoTokenizer.from_pretrained(self.model).save_pretrained(folder)
+        safetensors.torch.save_file(tensors, folder / "model.safetensors",
+                                    metadata={"format": "pt"})
+        return folder
+
     def adapted(self, nproc=1, **keys):
         return self.train(nproc, **{"learning_rate": 1e-2, "max_steps": STEPS, **self.LORA, **keys})
 
@@ -286,12 +295,7 @@ class EightBit(KindsTest):
             if name.endswith(tuple(f"{layer}.weight" for layer in LAYERS)):
                 codes, scales, _ = bnb.functional.int8_vectorwise_quant(tensor.half())
                 tensors[name] = codes.float().mul_(scales.unsqueeze(1).mul(1 / 127))
-        folder = self.dir / "plain"
-        load_model(self.model).save_pretrained(folder)
-        transformers.AutoTokenizer.from_pretrained(self.model).save_pretrained(folder)
-        safetensors.torch.save_file(tensors, folder / "model.safetensors",
-                                    metadata={"format": "pt"})
-        return folder
+        return self.with_weights(tensors)
 
     def in_bitsandbytes(self, threshold):
         return transformers.AutoModelForCausalLM.from_pretrained(
@@ -355,12 +359,7 @@ class BaseInFp8(KindsTest):
                 for block in rows.split(128, 1):
                     scale = block.abs().max() / 448
                     block.copy_((block / scale).to(torch.float8_e4m3fn).float() * scale)
-        folder = self.dir / "plain"
-        load_model(self.model).save_pretrained(folder)
-        transformers.AutoTokenizer.from_pretrained(self.model).save_pretrained(folder)
-        safetensors.torch.save_file(tensors, folder / "model.safetensors",
-                                    metadata={"format": "pt"})
-        return folder
+        return self.with_weights(tensors)
 
     def test_the_loss_is_near_that_of_the_dequantised_weights(self):
         plain = self.adapted(model_name_or_path=str(self.dequantised()))
