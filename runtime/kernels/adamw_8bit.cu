@@ -1,5 +1,6 @@
 #include "runtime/kernels/adamw.cuh"
 #include "runtime/kernels/launch_check.cuh"
+#include "runtime/kernels/moment_codes.hpp"
 
 // Each warp handles one block of 256 elements, and each lane eight adjacent elements of it.
 namespace mgpu::kernels {
@@ -12,23 +13,14 @@ constexpr int kBlock = 256;
 constexpr int kGrid = 1056;  // 8 blocks on each of 132 SMs share the cost of loading the tables
 
 struct Table {
-  float levels[kCodes], borders[kCodes];
+  float levels[kCodes];
+  std::uint32_t entries[kCodeEntries];
 };
 
 __device__ void load_table(Table& table, const float* from) {
-  for (int i = threadIdx.x; i < kCodes; i += kThreads) {
-    table.levels[i] = from[i];
-    table.borders[i] = from[kCodes + i];
-  }
-}
-
-// The code of x: the number of borders below it.
-__device__ unsigned code_of(const Table& table, float x) {
-  int code = 0;
-#pragma unroll
-  for (int step = kCodes / 2; step > 0; step /= 2)
-    if (table.borders[code + step - 1] < x) code += step;
-  return static_cast<unsigned>(code);
+  for (int i = threadIdx.x; i < kCodes; i += kThreads) table.levels[i] = from[i];
+  for (int i = threadIdx.x; i < kCodeEntries; i += kThreads)
+    table.entries[i] = __float_as_uint(from[2 * kCodes + i]);
 }
 
 // Eight elements from `i` on. Those outside [0, n) do not exist and read as 0. `whole`: all eight
@@ -80,6 +72,7 @@ __device__ Eight decode(const CodedMoment& moment, const Table& table, std::int6
 }
 
 // All lanes of a warp must call it together, with 0 for elements that do not exist.
+template <bool kNegative>
 __device__ void encode(const CodedMoment& moment, const Table& table, std::int64_t block,
                        const Place& at, const Eight& e) {
   float largest = 0;
@@ -93,8 +86,9 @@ __device__ void encode(const CodedMoment& moment, const Table& table, std::int64
   uint2 words = {0, 0};
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
-    const float scaled = fminf(fmaxf(__fmul_rn(e.v[k], inverse), -1.0F), 1.0F);
-    (k < 4 ? words.x : words.y) |= code_of(table, scaled) << (k % 4 * 8);
+    const float scaled = fminf(fmaxf(__fmul_rn(e.v[k], inverse), kNegative ? -1.0F : 0.0F), 1.0F);
+    const unsigned code = code_of<kNegative>(table.entries, __float_as_uint(scaled));
+    (k < 4 ? words.x : words.y) |= code << (k % 4 * 8);
   }
   if (at.whole) {
     *reinterpret_cast<uint2*>(moment.codes + at.i) = words;
@@ -134,8 +128,8 @@ __global__ void __launch_bounds__(kThreads)
     }
     store(master, at, w);
     if (value != nullptr) store(value, at, w);
-    encode(first, first_table, block, at, m);
-    encode(second, second_table, block, at, v);
+    encode<true>(first, first_table, block, at, m);
+    encode<false>(second, second_table, block, at, v);
   }
 }
 

@@ -6,12 +6,16 @@
 #include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/bucketize.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <bit>
 #include <limits>
+#include <stdexcept>
+
+#include "runtime/kernels/moment_codes.hpp"
 
 namespace mgpu::ops {
 namespace {
@@ -21,6 +25,31 @@ constexpr double kLeastScale = 1e-38;  // avoids dividing by 0 in a block of zer
 // Expands one number per block to one per element.
 Tensor spread(const Tensor& blocks, std::int64_t lead, std::int64_t size) {
   return blocks.unsqueeze(1).expand({-1, kMomentBlock}).reshape({-1}).narrow(0, lead, size);
+}
+
+constexpr std::int64_t kLevels = 256;
+constexpr std::int64_t kTableRows = 2 + (kernels::kCodeEntries + kLevels - 1) / kLevels;
+
+// Fills the entries of code_of() for a table with these borders, of which those from `zero` on are
+// not negative.
+void fill_entries(const float* borders, std::int64_t zero, float* entries) {
+  bool fits = zero == 0 || zero == kernels::kZeroCode;
+  for (std::int64_t i = 0; i < zero; ++i)
+    fits = fits && borders[zero - 1 - i] == -borders[zero + i];
+  const auto* const last = borders + kLevels - 1;
+  const auto* next = borders + zero;  // the first border that is not below the entry's numbers
+  next += *next == 0 ? 1 : 0;
+  for (std::uint32_t i = 0; i < kernels::kCodeEntries; ++i) {
+    const auto begin = kernels::kLeastCoded + (i << 16);
+    const auto bits = [&] { return std::bit_cast<std::uint32_t>(*next); };
+    fits = fits && bits() >= begin + (i == 0 ? 1 : 0);
+    const auto count = static_cast<std::uint32_t>(next - borders - zero);
+    const bool here = next < last && bits() <= (begin | 0xffff);
+    entries[i] = std::bit_cast<float>(kernels::code_entry(count, here ? bits() & 0xffff : 0xffff));
+    next += here ? 1 : 0;
+  }
+  if (!fits || next != last)
+    throw std::logic_error("8-bit moments: levels that cannot be found without a search");
 }
 
 constexpr std::int64_t kWord = 0xffffffffLL;
@@ -45,7 +74,7 @@ std::int64_t moment_blocks(std::int64_t lead, std::int64_t size) {
 }
 
 Tensor moment_table(std::span<const float, 256> levels, at::Device device) {
-  Tensor table = at::empty({2, 256}, at::kFloat);
+  Tensor table = at::zeros({kTableRows, kLevels}, at::kFloat);
   auto* rows = table.data_ptr<float>();
   for (std::size_t i = 0; i < 256; ++i) {
     rows[i] = levels[i];
@@ -53,6 +82,8 @@ Tensor moment_table(std::span<const float, 256> levels, at::Device device) {
         i + 1 < 256 ? (levels[i] + levels[i + 1]) * 0.5F : std::numeric_limits<float>::infinity();
   }
   if (levels[0] == 0) rows[256] = 0;
+  const auto zero = std::ranges::find(levels, 0.0F) - levels.begin();
+  fill_entries(rows + kLevels, zero, rows + 2 * kLevels);
   return table.to(device);
 }
 

@@ -30,8 +30,9 @@ struct Moment {
 // them.
 std::int64_t moment_blocks(std::int64_t lead, std::int64_t size);
 
-// Returns [2, 256]: the levels in ascending order, and the border between each level and the next;
-// the last border is infinite. In a table without negative levels a value above 0 never rounds to
+// Returns rows of 256: the levels in ascending order; the border between each level and the next, of
+// which the last is infinite; and the entries of kernels::code_of(), whose bits are not those of
+// fp32 numbers. In a table without negative levels a value above 0 never rounds to
 // 0: a second moment of 0 beside a first moment above 0 would give an unbounded step.
 Tensor moment_table(std::span<const float, 256> levels, at::Device device);
 

@@ -10,9 +10,11 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
+#include "runtime/kernels/moment_codes.hpp"
 #include "runtime/optim/moment_vectors.hpp"
 #include "tests/support/catch.hpp"
 
@@ -34,6 +36,21 @@ Moment encoded(const Tensor& values, const Tensor& table, std::int64_t lead) {
 
 Tensor table_of(bool first) {
   return first ? first_moment_table(at::kCPU) : second_moment_table(at::kCPU);
+}
+
+// Each of these and the numbers next to it on both sides, as far as they are in [least, 1].
+std::vector<float> with_neighbours(const std::vector<float>& numbers, float least) {
+  std::vector<float> all;
+  for (const float number : numbers) {
+    float below = number, above = number;
+    all.push_back(number);
+    for (int i = 0; i < 3; ++i) {
+      all.push_back(below = std::nextafter(below, -2.0F));
+      all.push_back(above = std::nextafter(above, 2.0F));
+    }
+  }
+  std::erase_if(all, [&](float x) { return !(x >= least && x <= 1); });
+  return all;
 }
 
 // Values of many magnitudes, like moments.
@@ -68,6 +85,41 @@ TEST_CASE("a code is the level nearest to value / scale", "[moment]") {
         from, levels + 256, [&](float a, float b) { return distance(a) < distance(b); });
     REQUIRE(chosen <= distance(*nearest) + 1e-7F);
   }
+}
+
+TEST_CASE("the codes of GPUs, found without a search, are those of a search", "[moment]") {
+  namespace kernels = mgpu::kernels;
+  const bool first = GENERATE(true, false);
+  const auto table = table_of(first);
+  const auto* levels = table.const_data_ptr<float>();
+  const auto* borders = levels + 256;
+  std::vector<std::uint32_t> entries;
+  for (int i = 0; i < kernels::kCodeEntries; ++i)
+    entries.push_back(std::bit_cast<std::uint32_t>(borders[256 + i]));
+  std::vector<float> numbers(levels, borders + 255);
+  for (std::uint32_t i = 0; i < kernels::kCodeEntries; ++i)
+    numbers.push_back(std::bit_cast<float>(kernels::kLeastCoded + (i << 16)));
+  const auto drawn = draw(first, 100000);
+  for (std::int64_t i = 0; i < drawn.numel(); ++i)
+    numbers.push_back(drawn.const_data_ptr<float>()[i]);
+  if (first)
+    for (auto i = numbers.size(); i-- > 0;) numbers.push_back(-numbers[i]);
+  for (const float tiny : {0.0F, -0.0F, 1e-45F, 2.8e-45F, 1e-40F, 1e-20F, 1e-9F})
+    numbers.push_back(tiny);
+  for (const float x : with_neighbours(numbers, first ? -1.0F : 0.0F)) {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    const auto code = first ? kernels::code_of<true>(entries.data(), bits)
+                            : kernels::code_of<false>(entries.data(), bits);
+    const auto searched = std::lower_bound(borders, borders + 255, x) - borders;
+    CAPTURE(x);
+    REQUIRE(code == static_cast<unsigned>(searched));
+  }
+}
+
+TEST_CASE("levels that cannot be found without a search are refused", "[moment]") {
+  std::vector<float> levels(256);
+  for (std::size_t i = 0; i < levels.size(); ++i) levels[i] = 1e-9F * static_cast<float>(i);
+  CHECK_THROWS_AS(moment_table(std::span<const float, 256>(levels), at::kCPU), std::logic_error);
 }
 
 TEST_CASE("a second moment above 0 does not become 0", "[moment]") {
