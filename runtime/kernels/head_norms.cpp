@@ -41,10 +41,7 @@ void norm_heads_(Tensor& qkv, const HeadNorms& norms, const Rotation& rotation,
 
 void norm_heads_backward_(Tensor& g_qkv, const HeadNorms& norms, const Rotation& rotation,
                           const HeadNormsSaved& saved, const Tensor& gq, const Tensor& gk) {
-  const auto in_fp32 = [](const Tensor& gw) {
-    return !gw.defined() || gw.scalar_type() == at::kFloat;
-  };
-  if (on_gpu::can_norm_heads(g_qkv, norms) && in_fp32(gq) && in_fp32(gk)) {
+  if (on_gpu::can_norm_heads(g_qkv, norms)) {
     on_gpu::norm_heads_backward_(g_qkv, norms, rotation, saved, gq, gk);
     return;
   }

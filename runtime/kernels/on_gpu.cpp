@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -44,6 +45,21 @@ const void* pointer(const Tensor& x) {
   return x.defined() ? x.const_data_ptr() : nullptr;
 }
 
+// Where a kernel that adds in fp32 adds a part of this gradient, which may be undefined; then
+// add_part() adds it to a gradient in bf16.
+Tensor part_in_fp32(const Tensor& gradient) {
+  if (!gradient.defined() || gradient.scalar_type() == at::kFloat) return gradient;
+  return at::zeros(gradient.sizes(), gradient.options().dtype(at::kFloat));
+}
+
+void add_part(const Tensor& gradient, const Tensor& part) {
+  if (gradient.defined() && !gradient.is_same(part)) gradient.add_(part);
+}
+
+float* floats_in(const Tensor& x) {
+  return x.defined() ? x.data_ptr<float>() : nullptr;
+}
+
 }  // namespace
 
 bool can_norm(const Tensor& x, const Tensor& w) {
@@ -80,11 +96,11 @@ Tensor rms_norm_backward(const Tensor& gy, const Tensor& x, const Tensor& w, con
   const Tensor scratch = gw.defined() ? floats(x, kernels::norm_scratch(shape.width)) : Tensor();
   const Tensor g = gy.contiguous();
   const Tensor added = residual.defined() ? residual.contiguous() : Tensor();
+  const Tensor part = part_in_fp32(gw);
   kernels::rms_norm_backward(type_of(x), g.const_data_ptr(), x.const_data_ptr(), w.const_data_ptr(),
                              rstd.const_data_ptr<float>(), pointer(added), gx.data_ptr(),
-                             gw.defined() ? gw.data_ptr<float>() : nullptr,
-                             scratch.defined() ? scratch.data_ptr<float>() : nullptr, shape,
-                             stream_of(x));
+                             floats_in(part), floats_in(scratch), shape, stream_of(x));
+  add_part(gw, part);
   return gx;
 }
 
@@ -163,11 +179,13 @@ void norm_heads_backward_(const Tensor& g_qkv, const HeadNorms& norms, const Rot
                           const HeadNormsSaved& saved, const Tensor& gq, const Tensor& gk) {
   const auto shape = kernel_shape(g_qkv, norms);
   const Tensor scratch = floats(g_qkv, kernels::head_norms_scratch(shape.head_dim));
+  const Tensor q_part = part_in_fp32(gq), k_part = part_in_fp32(gk);
   kernels::norm_heads_backward(
       type_of(g_qkv), g_qkv.data_ptr(), pointers(norms), pointers(rotation),
-      saved.before.const_data_ptr(), saved.rstd.const_data_ptr<float>(),
-      gq.defined() ? gq.data_ptr<float>() : nullptr, gk.defined() ? gk.data_ptr<float>() : nullptr,
-      scratch.data_ptr<float>(), shape, stream_of(g_qkv));
+      saved.before.const_data_ptr(), saved.rstd.const_data_ptr<float>(), floats_in(q_part),
+      floats_in(k_part), scratch.data_ptr<float>(), shape, stream_of(g_qkv));
+  add_part(gq, q_part);
+  add_part(gk, k_part);
 }
 
 bool can_rotate(const Tensor& qkv, std::int64_t head_dim) {
@@ -202,16 +220,14 @@ TokenScores token_scores_(const Tensor& logits, const Tensor& targets, double te
                           const Tensor* slopes, const Tensor* entropy_slopes) {
   const auto rows = logits.size(0);
   TokenScores out{floats(logits, rows), floats(logits, rows)};
-  const auto floats_in = [](const Tensor* t) {
-    return t != nullptr && t->defined() ? t->const_data_ptr<float>() : nullptr;
-  };
+  const auto slopes_in = [](const Tensor* t) { return t != nullptr ? floats_in(*t) : nullptr; };
   kernels::cross_entropy(
       type_of(logits), logits.data_ptr(),
       {.targets = targets.const_data_ptr<std::int32_t>(),
        .overwrite = slopes != nullptr,
        .sharpness = static_cast<float>(1 / temperature),
-       .slopes = floats_in(slopes),
-       .entropy_slopes = floats_in(entropy_slopes)},
+       .slopes = slopes_in(slopes),
+       .entropy_slopes = slopes_in(entropy_slopes)},
       {out.log_probs.data_ptr<float>(), nullptr, out.entropies.data_ptr<float>()}, rows,
       logits.size(1), stream_of(logits));
   out.log_probs.neg_();

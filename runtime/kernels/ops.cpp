@@ -70,8 +70,7 @@ std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& r
 
 Tensor rms_norm_backward(const Tensor& gy, const Tensor& x, const Tensor& w, const Tensor& rstd,
                          const Tensor& residual, const Tensor& gw) {
-  if (on_gpu::can_norm(x, w) && (!gw.defined() || gw.scalar_type() == at::kFloat))
-    return on_gpu::rms_norm_backward(gy, x, w, rstd, residual, gw);
+  if (on_gpu::can_norm(x, w)) return on_gpu::rms_norm_backward(gy, x, w, rstd, residual, gw);
   const Tensor g32 = to_float(gy);
   const Tensor unit = to_float(x).mul(rstd.unsqueeze(-1));  // x / rms(x)
   if (gw.defined()) gw.add_(at::mul(g32, unit).sum({0}));
