@@ -10,7 +10,9 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kCodes = 256;
 constexpr int kBlock = 256;
-constexpr int kGrid = 1056;  // 8 blocks on each of 132 SMs share the cost of loading the tables
+constexpr int kBlocks = 4;  // on an SM
+// As many blocks as 132 SMs hold at a time: each loads the tables once, and none comes later alone.
+constexpr int kGrid = kBlocks * 132;
 
 struct Table {
   float levels[kCodes];
@@ -102,7 +104,7 @@ __device__ void encode(const CodedMoment& moment, const Table& table, std::int64
 }
 
 template <class V, class G>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocks)
     adamw_8bit_kernel(AdamW a, float* master, V* value, const G* grad, CodedMoment first,
                       CodedMoment second, std::int64_t lead, const float* clip, const float* skip,
                       const float* count, std::int64_t n, bool aligned) {
