@@ -109,7 +109,24 @@ __global__ void dropout_kernel(const T* x, T* out, Dropout dropout, std::int64_t
   store8(out + item * 8, e);
 }
 
+// A block copies one row. The rows come over the bus, so that many loads should be on their way.
+__global__ void copy_rows_kernel(const uint4* __restrict__ table,
+                                 const std::int32_t* __restrict__ rows, uint4* __restrict__ out,
+                                 std::int64_t units) {
+  const uint4* from = table + rows[blockIdx.x] * units;
+  uint4* to = out + blockIdx.x * units;
+  for (std::int64_t i = threadIdx.x; i < units; i += kThreads) to[i] = from[i];
+}
+
 }  // namespace
+
+void copy_rows(const void* table, const std::int32_t* rows, void* out, std::int64_t count,
+               std::int64_t row_bytes, cudaStream_t stream) {
+  if (count == 0) return;
+  copy_rows_kernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(
+      static_cast<const uint4*>(table), rows, static_cast<uint4*>(out), row_bytes / 16);
+  check_launch("copy_rows");
+}
 
 void rotate(Type type, void* x, const float* cos, const float* sin, const std::int32_t* positions,
             bool back, const RotateShape& shape, cudaStream_t stream) {

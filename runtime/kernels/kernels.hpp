@@ -63,6 +63,11 @@ void norm_heads_backward(Type type, void* g_qkv, const HeadWeights& weights,
                          const Rotation& rotation, const void* before, const float* rstd, float* gq,
                          float* gk, float* scratch, const HeadNorms& shape, cudaStream_t stream);
 
+// out[i] = table[rows[i]] for `count` rows of `row_bytes` each, a multiple of 16. The table may be
+// in pinned host memory.
+void copy_rows(const void* table, const std::int32_t* rows, void* out, std::int64_t count,
+               std::int64_t row_bytes, cudaStream_t stream);
+
 // gate_up [rows, 2 width] -> silu(gate) * up [rows, width].
 void swiglu(Type type, const void* gate_up, void* out, std::int64_t rows, std::int64_t width,
             cudaStream_t stream);

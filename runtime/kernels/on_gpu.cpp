@@ -199,6 +199,39 @@ void rotate_(const Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const
                   {qkv.size(0), qkv.size(1), heads, head_dim}, stream_of(qkv));
 }
 
+namespace {
+
+// The address at which GPUs read pinned host memory; null if it is other memory.
+const void* address_on_gpu(const Tensor& on_host) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, on_host.const_data_ptr()) != cudaSuccess) {
+    cudaGetLastError();  // it is handled here
+    return nullptr;
+  }
+  return attributes.type == cudaMemoryTypeHost ? attributes.devicePointer : nullptr;
+}
+
+std::int64_t row_bytes(const Tensor& matrix) {
+  return matrix.size(1) * static_cast<std::int64_t>(matrix.element_size());
+}
+
+}  // namespace
+
+bool can_look_up(const Tensor& on_host, const Tensor& rows) {
+  return on_host.is_cpu() && rows.is_cuda() && on_host.is_contiguous() && rows.is_contiguous() &&
+         rows.scalar_type() == at::kInt && row_bytes(on_host) % 16 == 0 &&
+         reinterpret_cast<std::uintptr_t>(on_host.const_data_ptr()) % 16 == 0 &&
+         address_on_gpu(on_host) != nullptr;
+}
+
+Tensor look_up(const Tensor& on_host, const Tensor& rows) {
+  Tensor out =
+      at::empty({rows.size(0), on_host.size(1)}, rows.options().dtype(on_host.scalar_type()));
+  kernels::copy_rows(address_on_gpu(on_host), rows.const_data_ptr<std::int32_t>(), out.data_ptr(),
+                     rows.size(0), row_bytes(on_host), stream_of(rows));
+  return out;
+}
+
 bool can_cross_entropy(const Tensor& logits) {
   return logits.is_cuda() && known_type(logits) && logits.is_contiguous();
 }
@@ -418,6 +451,12 @@ void norm_heads_(const Tensor&, const HeadNorms&, const Rotation&, HeadNormsSave
 }
 void norm_heads_backward_(const Tensor&, const HeadNorms&, const Rotation&, const HeadNormsSaved&,
                           const Tensor&, const Tensor&) {
+  none();
+}
+bool can_look_up(const Tensor&, const Tensor&) {
+  return false;
+}
+Tensor look_up(const Tensor&, const Tensor&) {
   none();
 }
 bool can_cross_entropy(const Tensor&) {

@@ -35,6 +35,10 @@ void norm_heads_(const Tensor& qkv, const HeadNorms& norms, const Rotation& rota
 void norm_heads_backward_(const Tensor& g_qkv, const HeadNorms& norms, const Rotation& rotation,
                           const HeadNormsSaved& saved, const Tensor& gq, const Tensor& gk);
 
+// Rows of a matrix in pinned host memory, which the GPU reads itself.
+bool can_look_up(const Tensor& on_host, const Tensor& rows);
+Tensor look_up(const Tensor& on_host, const Tensor& rows);
+
 bool can_cross_entropy(const Tensor& logits);
 CrossEntropy cross_entropy_(const Tensor& logits, const Tensor& targets, const double* scale);
 // With `slopes` the logits are overwritten by the gradient.

@@ -139,7 +139,9 @@ void rotate_(Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tenso
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& tokens) {
-  return weight.index_select(0, tokens);
+  if (weight.device() == tokens.device()) return weight.index_select(0, tokens);
+  if (on_gpu::can_look_up(weight, tokens)) return on_gpu::look_up(weight, tokens);
+  return weight.index_select(0, tokens.to(weight.device())).to(tokens.device());
 }
 
 void embedding_backward(const Tensor& gy, const Tensor& tokens, const Tensor& gw) {

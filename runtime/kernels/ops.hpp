@@ -48,6 +48,8 @@ void drop_out_(Tensor& x, const Dropout& dropout);
 void rotate_(Tensor& qkv, std::int64_t heads, std::int64_t head_dim, const Tensor& cos,
              const Tensor& sin, const Tensor& positions, bool back);
 
+// The rows of the tokens, on their device. The weight may be in host memory; a GPU reads it there
+// itself if it is pinned.
 Tensor embedding(const Tensor& weight, const Tensor& tokens);
 void embedding_backward(const Tensor& gy, const Tensor& tokens, const Tensor& gw);
 

@@ -49,10 +49,19 @@ Shards::Shards(const model::ModelConfig& config, model::ModelLayout layout,
   buckets_ = make_buckets(layout_, comm_.world(), options_.zero_stage == 3 ? 0 : wanted);
   frozen_units_ = ranges_of(layout_, &model::UnitLayout::frozen, comm_.world());
   packed_units_ = ranges_of(layout_, &model::UnitLayout::packed, comm_.world());
+  place_on_host();
   allocate();
 }
 
 Shards::~Shards() = default;
+
+// The other frozen units follow in the flat vector as if this one were empty.
+void Shards::place_on_host() {
+  const auto size = frozen_units_.front().size();
+  if (!options_.host_memory || size == 0) return;
+  on_host_ = options_.host_memory(size, options_.dtype);
+  for (auto& unit : frozen_units_) unit = {std::max(unit.begin, size) - size, unit.end - size};
+}
 
 void Shards::allocate() {
   const auto on_device = at::TensorOptions(options_.device);
@@ -73,10 +82,10 @@ void Shards::allocate() {
   for (std::size_t i = 0; i < units; ++i) {
     const int unit = static_cast<int>(i);
     if (whole_weights()) {
-      weight_views_[i] =
-          model::bind(config_, layout_.units[i], unit,
-                      {narrow(values_, buckets_.units[i]), narrow(frozen_, frozen_units_[i]),
-                       narrow(packed_, packed_units_[i])});
+      weight_views_[i] = model::bind(config_, layout_.units[i], unit,
+                                     {narrow(values_, buckets_.units[i]),
+                                      on_host(unit) ? on_host_ : narrow(frozen_, frozen_units_[i]),
+                                      narrow(packed_, packed_units_[i])});
     }
     if (options_.trains && whole_gradients()) {
       grad_views_[i] =
@@ -142,6 +151,7 @@ void Shards::gather(int unit) {
   Gathered allocated;
   for (const auto& [member, parts, range] : kinds)
     allocated.memory.*member = at::empty({range.size()}, parts.options());
+  if (on_host(unit)) allocated.memory.frozen = on_host_;
   auto& gathered = gathered_.emplace(unit, std::move(allocated)).first->second;
   for (const auto& [member, parts, range] : kinds) {
     if (range.size() == 0) continue;
@@ -176,6 +186,8 @@ Shards::OwnPart Shards::own_part(const std::string& name) const {
     for (const auto& [flat, range, memory] : kinds) {
       const auto* slot = flat.find(name);
       if (slot == nullptr) continue;
+      if (&flat == &unit.frozen && on_host(static_cast<int>(i)))
+        return {on_host_.narrow(0, slot->offset, slot->numel), 0, slot->numel};
       const auto begin = range.begin + slot->offset;
       if (whole_weights()) return {memory.narrow(0, begin, slot->numel), 0, slot->numel};
       return overlap(narrow(memory, owned_range(range)),
@@ -212,9 +224,10 @@ void Shards::visit(bool trained,
     if (flat_layout.slots.empty()) continue;
     weights(unit);
     const auto& range = trained ? buckets_.units[i] : frozen_units_[i];
-    const auto flat = whole_weights() ? narrow(trained ? values_ : frozen_, range)
-                      : trained       ? gathered_[unit].memory.trained
-                                      : gathered_[unit].memory.frozen;
+    const auto flat = !trained && on_host(unit) ? on_host_
+                      : whole_weights()         ? narrow(trained ? values_ : frozen_, range)
+                      : trained                 ? gathered_[unit].memory.trained
+                                                : gathered_[unit].memory.frozen;
     for (const auto& slot : flat_layout.slots)
       visit(slot.name, flat.narrow(0, slot.offset, slot.numel).view(slot.shape));
     release(unit);

@@ -35,6 +35,9 @@ struct ShardOptions {
   bool overlap = true;                     // reduce during backward; false: after it
   Reduce reduce = Reduce::sum;
   bool trains = true;  // false: weights only, no memory for gradients
+  // Returns host memory for this many elements. If set, a frozen embedding is whole in this memory
+  // on every rank, in every stage, and the model looks its rows up there.
+  std::function<Tensor(std::int64_t, at::ScalarType)> host_memory;
 };
 
 // A fragment and its memory. The optimizer updates these, and checkpoints store their states.
@@ -136,6 +139,7 @@ class Shards : public model::WeightProvider {
     bool ready = false;
   };
 
+  void place_on_host();
   void allocate();
   // Calls f(this rank's part of the tensor `name`, the same part of `value`), both one-dimensional,
   // unless the part is empty.
@@ -155,6 +159,8 @@ class Shards : public model::WeightProvider {
   void wait(comm::Pending& pending);
   bool whole_weights() const { return options_.zero_stage < 3; }
   bool whole_gradients() const { return options_.zero_stage < 2; }
+  // Whether the frozen tensors of this unit are in host memory.
+  bool on_host(int unit) const { return unit == model::kEmbeddingUnit && on_host_.defined(); }
 
   model::ModelConfig config_;
   model::ModelLayout layout_;
@@ -164,6 +170,7 @@ class Shards : public model::WeightProvider {
   std::vector<Range> frozen_units_, packed_units_;  // ranges of units in frozen_ and packed_
   Tensor values_;           // trained weights: whole up to stage 2, this rank's part in stage 3
   Tensor frozen_, packed_;  // the same; packed counts bytes
+  Tensor on_host_;          // the frozen embedding, if it is in host memory; else undefined
   Tensor grads_;            // whole up to stage 1, this rank's part from stage 2
   std::vector<Unit> weight_views_, grad_views_;  // where the vectors are whole
   std::map<int, Gathered> gathered_;             // stage 3: units that are gathered

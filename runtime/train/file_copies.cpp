@@ -47,7 +47,7 @@ class FileCopies::Reader {
   }
 
   void copy(const Piece& piece) {
-    if (!stream_) {
+    if (!stream_ || piece.on_host) {
       piece.file->read(piece.from, piece.to);
       return;
     }
@@ -96,8 +96,8 @@ void FileCopies::add(const at::Tensor& to, const checkpoint::TensorView& from, s
                                         static_cast<std::size_t>(to.nbytes()));
   auto* const memory = static_cast<std::byte*>(to.data_ptr());
   for (std::size_t at = 0; at < bytes.size(); at += kPiece)
-    pieces_.push_back(
-        {memory + at, from.source, bytes.subspan(at, std::min(kPiece, bytes.size() - at))});
+    pieces_.push_back({memory + at, to.is_cpu(), from.source,
+                       bytes.subspan(at, std::min(kPiece, bytes.size() - at))});
 }
 
 void FileCopies::run() {

@@ -11,7 +11,8 @@
 namespace mgpu::train {
 
 // Copies tensors from files to the memory of a device on several threads, because one thread reads
-// a few GB/s only. For a GPU the bytes go through pinned memory, on streams of their own.
+// a few GB/s only. For a GPU the bytes go through pinned memory, on streams of their own. A tensor
+// may also be in host memory.
 class FileCopies {
  public:
   explicit FileCopies(at::Device device, int threads = default_threads());
@@ -31,6 +32,7 @@ class FileCopies {
  private:
   struct Piece {
     std::byte* to;
+    bool on_host;
     const checkpoint::MappedFile* file;
     std::span<const std::byte> from;
   };

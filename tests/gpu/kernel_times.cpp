@@ -16,6 +16,7 @@
 #include "runtime/optim/adamw_step.hpp"
 #include "runtime/optim/moment_vectors.hpp"
 #include "runtime/train/device.hpp"
+#include "runtime/train/host_tensor.hpp"
 
 namespace mgpu::gpu_test {
 namespace {
@@ -93,6 +94,10 @@ void time_kernels() {
   const double scale = 1e-3;
   time("cross_entropy and gradient", 3.0 * 2048 * 151936 * 2,
        [&] { ops::cross_entropy_(logits, targets, &scale); });
+  const auto table = train::host_tensor(32768 * 3584, type, true).view({32768, 3584});
+  const auto tokens = at::randint(32768, {2048}, at::TensorOptions(at::kCUDA).dtype(at::kInt));
+  time("embedding on the host, 2048 tokens", 2048.0 * 3584 * 2,
+       [&] { ops::embedding(table, tokens); });
   time_adamw();
 }
 

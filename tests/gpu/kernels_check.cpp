@@ -7,8 +7,10 @@
 #include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ne.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -36,6 +38,7 @@
 #include "runtime/optim/adamw_step.hpp"
 #include "runtime/optim/moment_vectors.hpp"
 #include "runtime/train/device.hpp"
+#include "runtime/train/host_tensor.hpp"
 #include "runtime/train/to_device.hpp"
 #include "tests/gpu/kernel_checks.hpp"
 #include "tests/gpu/kernel_times.hpp"
@@ -100,6 +103,24 @@ void check_norms(std::int64_t rows, std::int64_t width, at::ScalarType type, dou
       ops::rms_norm_backward(reference(g), reference(x), reference(w), wrstd, reference(r), wgw),
       limit);
   compare("rms_norm_backward gw" + name, gw, wgw, 1e-4);
+  auto gw16 = at::ones({width}, at::TensorOptions(at::kCUDA).dtype(at::kBFloat16));
+  ops::rms_norm_backward(g, x, w, rstd, r, gw16);
+  compare("rms_norm_backward gw in bf16" + name, gw16, wgw, 8e-3);
+}
+
+// Rows of a matrix in pinned memory must arrive bit for bit. Without pinned memory they are copied.
+void check_look_up(std::int64_t rows, std::int64_t width, at::ScalarType type) {
+  const auto table = train::host_tensor(1000 * width, type, true).view({1000, width});
+  table.copy_(draw({1000, width}, type));
+  const auto tokens = at::randint(1000, {rows}, at::TensorOptions(at::kCUDA).dtype(at::kInt));
+  const auto wanted = table.index_select(0, tokens.to(at::kCPU));
+  const bool whole = width * static_cast<std::int64_t>(table.element_size()) % 16 == 0;
+  gpu_test::require("the GPU reads pinned rows itself",
+                    ops::on_gpu::can_look_up(table, tokens) == whole &&
+                        !ops::on_gpu::can_look_up(table.clone(), tokens));
+  compare(std::string("embedding on the host ") + name_of(type), ops::embedding(table, tokens),
+          wanted, 0);
+  compare("embedding in pageable memory", ops::embedding(table.clone(), tokens), wanted, 0);
 }
 
 void check_swiglu(std::int64_t rows, std::int64_t width, at::ScalarType type, double limit) {
@@ -543,6 +564,7 @@ int main() {
     check_nf4(4864, 896, true, type, type == at::kFloat ? 0 : 4e-3);
     check_int8(896, 4864, type, type == at::kFloat ? 1e-6 : 4e-3);
     check_noise(1031, 896, type, type == at::kFloat ? 1e-6 : 4e-3);
+    for (const std::int64_t width : {8, 100, 3584}) check_look_up(1031, width, type);
   }
   for (const auto type : {at::kBFloat16, at::kHalf}) {
     check_product_in_fp32(33, 896, 5000, type);

@@ -3,6 +3,7 @@
 //   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B 8B tiny
 //   mb=8 seq=2048 steps=20 warm=5 zero=0 keep=all|input|host micros=1 lora=0 dropout=0 check=0
 //   overlap=1 recompute=N (only the first N layers, keep=input unless host) fp8=none|base|mlp
+//   bits=4 (of the frozen weights; else 16) embedding=gpu|host grads=fp32|bf16
 #include <ATen/Context.h>
 #include <stdlib.h>
 
@@ -17,6 +18,7 @@
 #include "runtime/model/flops.hpp"
 #include "runtime/optim/adamw.hpp"
 #include "runtime/train/device.hpp"
+#include "runtime/train/host_tensor.hpp"
 #include "runtime/train/learner.hpp"
 #include "runtime/train/packed_weights.hpp"
 #include "tests/gpu/shapes.hpp"
@@ -47,7 +49,8 @@ data::Batch batch(long sequences, long longest, long vocab, bool ragged) {
   return b;
 }
 
-model::Packing packing_of(const std::string& fp8) {
+model::Packing packing_of(const std::string& fp8, const std::string& bits) {
+  if (bits == "4") return {.format = model::MatrixFormat::nf4, .nested = true};
   if (fp8 == "base") return {.format = model::MatrixFormat::fp8};
   return {.mlp_in_fp8 = fp8 == "mlp"};
 }
@@ -68,7 +71,8 @@ int main(int argc, char** argv) {
             {"micros", "1"},  {"lora", "0"},    {"check", "0"},
             {"overlap", "1"}, {"ragged", "0"},  {"rows", std::to_string(model::kHeadRows)},
             {"layers", "0"},  {"dropout", "0"}, {"recompute", "-1"},
-            {"fp8", "none"}};
+            {"fp8", "none"},  {"bits", "16"},   {"embedding", "gpu"},
+            {"grads", "fp32"}};
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     o[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
@@ -94,6 +98,11 @@ int main(int argc, char** argv) {
   options.shards.dtype = options.model.dtype = gpu ? at::kBFloat16 : at::kFloat;
   options.shards.zero_stage = static_cast<int>(number("zero"));
   options.shards.overlap = number("overlap") != 0;
+  if (o["grads"] == "bf16") options.shards.grad_dtype = at::kBFloat16;
+  if (o["embedding"] == "host")
+    options.shards.host_memory = [gpu](std::int64_t elements, at::ScalarType type) {
+      return train::host_tensor(elements, type, gpu);
+    };
   options.model.head_rows = number("rows");
   options.model.adapter_scale = 2;
   options.model.adapter_dropout = std::stod(o["dropout"]);
@@ -106,8 +115,8 @@ int main(int argc, char** argv) {
   }
   options.optimizer = optim::make_adamw({});
   at::manual_seed(1);
-  train::Learner learner(config, model::lay_out(config, lora, packing_of(o["fp8"])), options,
-                         *comm);
+  train::Learner learner(config, model::lay_out(config, lora, packing_of(o["fp8"], o["bits"])),
+                         options, *comm);
   fill(learner.shards(), device);
   fill_packed(learner.shards(), device);
   learner.create_optimizer();

@@ -40,6 +40,7 @@ const Launch kLaunches[] = {
      }},
     {"rotate",
      [](Type t) { rotate(t, nullptr, nullptr, nullptr, nullptr, false, {1, 64, 1, 64}, {}); }},
+    {"copy_rows", [](Type) { copy_rows(nullptr, nullptr, nullptr, 1, 64, {}); }},
     {"swiglu", [](Type t) { swiglu(t, nullptr, nullptr, 1, 64, {}); }},
     {"swiglu_backward", [](Type t) { swiglu_backward(t, nullptr, nullptr, nullptr, 1, 64, {}); }},
     {"cross_entropy", [](Type t) { cross_entropy(t, nullptr, {}, {}, 1, 64, {}); }},
