@@ -79,6 +79,8 @@ std::string plan_of_roles(train::PlanRequest request) {
   roles.config = train::with_recomputation(
       roles.config,
       train::choose_recompute({roles.model, roles.config, request.ranks, request.gpu_bytes}));
+  roles.config.offload_embedding = train::choose_offload_embedding(
+      {roles.model, roles.config, request.ranks, request.gpu_bytes});
   const auto memory = role_memory(roles);
   auto text =
       train::plan_text(request) +

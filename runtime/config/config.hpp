@@ -132,6 +132,8 @@ struct TrainConfig {
   // memory and parallelism
   Recompute gradient_checkpointing = Recompute::automatic;
   std::int64_t recomputed_layers = kFewestLayers;  // the first ones; the others keep everything
+  std::optional<bool> offload_embedding;           // to host memory; empty: auto
+  std::int64_t head_rows = model::kHeadRows;       // target tokens whose logits exist at a time
   int zero_stage = kAutomaticStage;
   OutOfMemory oom = OutOfMemory::shrink;
   std::int64_t reduce_bucket_size = 0;     // elements; 0: chosen
@@ -219,6 +221,18 @@ struct TrainConfig {
 inline int bits_of_base(const TrainConfig& config) {
   if (config.load_in_4bit) return 4;
   return config.load_in_8bit || config.fp8 == Fp8::base ? 8 : 0;
+}
+
+// Whether one of the names is that of the module, or ends with it: model.embed_tokens.
+inline bool names_module(const std::vector<std::string>& names, const std::string& module) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return name == module || name.ends_with("." + module);
+  });
+}
+
+// Whether training does not change the embedding of an untied model.
+inline bool has_frozen_embedding(const TrainConfig& config) {
+  return config.use_peft && !names_module(config.lora_modules_to_save, "embed_tokens");
 }
 
 // How many of a model's layers are recomputed, from the first one on. While the planner has not

@@ -95,8 +95,9 @@ TrainConfig resolve(const YamlNode& top, const std::string& name, const RecipeOp
   }
   dispatch_settings(reading);
   apply_fields(reading);
-  for (const auto rule : {template_rules, data_rules, mixture_rules, batch_rules, schedule_rules,
-                          precision_rules, memory_rules, lora_rules, fp8_rules, evaluation_rules})
+  for (const auto rule :
+       {template_rules, data_rules, mixture_rules, batch_rules, schedule_rules, precision_rules,
+        memory_rules, lora_rules, embedding_rule, fp8_rules, evaluation_rules})
     rule(reading);
   check_all_read(reading);
   if (!reading.missing.empty()) throw RecipeError({missing_features(reading.missing, name)});

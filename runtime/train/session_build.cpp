@@ -18,6 +18,7 @@
 #include "runtime/optim/adamw.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/fp8_support.hpp"
+#include "runtime/train/host_tensor.hpp"
 #include "runtime/train/packed_weights.hpp"
 #include "runtime/train/session.hpp"
 
@@ -34,6 +35,10 @@ parallel::ShardOptions shard_options(const TrainConfig& config, at::Device devic
     throw std::runtime_error("grad_dtype: must be fp32 beside fp16; remove it");
   options.bucket_elements = config.reduce_bucket_size;
   options.overlap = config.overlap_comm;
+  if (config.offload_embedding.value_or(false))
+    options.host_memory = [pinned = device.is_cuda()](std::int64_t elements, at::ScalarType type) {
+      return host_tensor(elements, type, pinned);
+    };
   if (config.gradient_aggregation == Aggregation::median) {
     if (config.zero_stage > 1) {
       throw std::runtime_error("gradient_aggregation: median needs zero_stage 0 or 1");
@@ -97,6 +102,11 @@ void Session::decide_memory_options() {
                                  gib(request.gpu_bytes), recompute_text(recomputed)));
   config_ = with_recomputation(std::move(config_), recomputed);
   request.config = with_recomputation(std::move(request.config), recomputed);
+  const bool asked = config_.offload_embedding.has_value();
+  config_.offload_embedding = request.config.offload_embedding = choose_offload_embedding(request);
+  if (!asked && *config_.offload_embedding)
+    notes_.push_back(fmt::format("chosen for {:.1f} GiB of GPU memory: offload_embedding: true",
+                                 gib(request.gpu_bytes)));
   use_oom_remedies(request);
   memory_plan_ = request;
   if (request.gpu_bytes > 0)
@@ -126,6 +136,7 @@ void Session::build() {
   options.model.device = device_;
   options.model.dtype = options.shards.dtype;
   options.model.fp32_logits = GrpoValues(config_).flag("cast_lm_head_to_fp32");
+  options.model.head_rows = config_.head_rows;
   options.model.saved_activations = saved_activations_for(config_, source_->config.layers);
   options.model.adapter_scale = config_.use_peft ? lora_scale(config_) : 1;
   options.model.adapter_dropout = config_.use_peft ? config_.lora_dropout : 0;

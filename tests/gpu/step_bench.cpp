@@ -5,6 +5,7 @@
 //   overlap=1 recompute=N (only the first N layers, keep=input unless host) fp8=none|base|mlp
 //   bits=4 (of the frozen weights; else 16) embedding=gpu|host grads=fp32|bf16
 #include <ATen/Context.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <stdlib.h>
 
 #include <algorithm>
@@ -120,6 +121,7 @@ int main(int argc, char** argv) {
   fill(learner.shards(), device);
   fill_packed(learner.shards(), device);
   learner.create_optimizer();
+  if (gpu) c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());  // drawing took more
   const auto host = batch(number("mb"), number("seq"), config.vocab_size, number("ragged") != 0);
   const long warm = number("warm"), steps = number("steps"), micro_batches = number("micros");
   data::StepBatches batches;

@@ -119,24 +119,41 @@ class FullDeterminism(Training):
     def test_adapters_with_a_trained_embedding_repeat_bit_for_bit(self):
         self.assert_repeats(self.UNEQUAL, lora_modules_to_save=["embed_tokens"], **self.LORA)
 
+    def test_an_offloaded_embedding_has_the_bits_of_one_on_the_gpu(self):
+        for keys in ({}, {"load_in_4bit": True}):
+            with self.subTest(**keys):
+                on_gpu, on_host = (
+                    self.train(self.token_rows(self.UNEQUAL), place, model="untied",
+                               offload_embedding=place, **keys, **self.LORA)
+                    for place in (False, True))
+                self.assertEqual(on_host, on_gpu)
+
     def test_recomputed_activations_repeat_bit_for_bit(self):
         self.assert_repeats(self.EQUAL, gradient_checkpointing=True)
 
     def test_fp32_repeats_bit_for_bit(self):
         self.assert_repeats(self.UNEQUAL[:32], bf16=None, dtype="fp32", max_steps=4)
 
+    GRPO_ROWS = [{"prompt": f"{number}+{number * 7 % 10}="} for number in range(24)]
+    GRPO = {"task": "grpo", "reward_funcs": ["letters", "digits"],
+            "reward_rules": {"letters": {"regex": "[a-z]{2}", "otherwise": -0.5},
+                             "digits": {"regex": "[0-9]"}},
+            "num_generations": 8, "per_device_train_batch_size": 8, "max_length": None,
+            "max_completion_length": 48, "max_steps": 3, "repetition_penalty": 1.1,
+            "top_k": 50, "beta": 0.01, "num_iterations": 2, "entropy_coef": 0.01,
+            "top_entropy_quantile": 0.5}
+
     def test_grpo_repeats_bit_for_bit(self):
-        rows = [{"prompt": f"{number}+{number * 7 % 10}="} for number in range(24)]
-        keys = {"task": "grpo", "reward_funcs": ["letters", "digits"],
-                "reward_rules": {"letters": {"regex": "[a-z]{2}", "otherwise": -0.5},
-                                 "digits": {"regex": "[0-9]"}},
-                "num_generations": 8, "per_device_train_batch_size": 8, "max_length": None,
-                "max_completion_length": 48, "max_steps": 3, "repetition_penalty": 1.1,
-                "top_k": 50, "beta": 0.01, "num_iterations": 2, "entropy_coef": 0.01,
-                "top_entropy_quantile": 0.5}
-        runs = [self.train(rows, number, **keys) for number in range(REPEATS)]
+        runs = [self.train(self.GRPO_ROWS, number, **self.GRPO) for number in range(REPEATS)]
         for run in runs[1:]:
             self.assertEqual(run, runs[0])
+
+    def test_grpo_with_an_offloaded_embedding_has_the_bits_of_one_on_the_gpu(self):
+        on_gpu, on_host = (
+            self.train(self.GRPO_ROWS, place, model="untied", offload_embedding=place,
+                       **self.GRPO, **self.LORA)
+            for place in (False, True))
+        self.assertEqual(on_host, on_gpu)
 
     def test_two_ranks_repeat_bit_for_bit_in_every_zero_stage(self):
         for stage in range(4):

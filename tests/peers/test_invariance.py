@@ -121,6 +121,26 @@ class Invariance(trainer.TrainerTest):
         self.assertEqual(run.status, 2)
         self.assertIn("recomputed_layers: 3 is more than the model's 2 layers", run.err)
 
+    def test_an_offloaded_embedding_is_bitwise_equal(self):
+        lora = dict(use_peft=True, lora_r=4, per_device_train_batch_size=3)
+        for nproc, keys in ((1, {}), (2, dict(zero_stage=3)), (1, dict(load_in_4bit=True))):
+            with self.subTest(nproc=nproc, **keys):
+                kept = self.course(nproc, offload_embedding=False, **keys, **lora)
+                moved = self.course(nproc, offload_embedding=True, **keys, **lora)
+                self.assertEqual(moved.column("loss"), kept.column("loss"))
+                self.assert_same_weights(moved.weights("adapter_model"),
+                                         kept.weights("adapter_model"))
+
+    def test_fewer_rows_of_the_head_at_a_time_do_not_change_the_result(self):
+        size = dict(per_device_train_batch_size=3)
+        self.assert_same_course(self.course(1, head_rows=5, **size), self.course(1, **size), RTOL,
+                                ATOL)
+
+    def test_an_embedding_that_is_trained_is_not_offloaded(self):
+        run = self.end(self.start_training(1, offload_embedding=True, **self.BATCH))
+        self.assertEqual(run.status, 2)
+        self.assertIn("offload_embedding: the embedding must stay on the GPU", run.err)
+
     def test_recomputation_with_dropout_is_bitwise_equal(self):
         lora = dict(use_peft=True, lora_r=4, lora_dropout=0.2, per_device_train_batch_size=3)
         kept = self.course(2, gradient_checkpointing=False, **lora)

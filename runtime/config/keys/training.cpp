@@ -40,6 +40,10 @@ const Choices<Recompute> kRecomputes{{"auto", Recompute::automatic},
                                      {"true", Recompute::full},
                                      {"offload", Recompute::offload}};
 
+const Choices<std::optional<bool>> kOffloads{
+    {"auto", std::nullopt}, {"true", true}, {"false", false}, {"yes", true},
+    {"no", false},          {"on", true},   {"off", false}};
+
 // All layers, as few as memory needs, or a number of them.
 void set_recomputed_layers(C& c, const YamlNode& value) {
   if (value.text == "all") {
@@ -289,6 +293,16 @@ std::vector<KeySpec> memory_keys() {
        .help = "true means gradient_checkpointing: offload",
        .value = "true|false",
        .sets = "gradient_checkpointing"},
+      {.name = "offload_embedding",
+       .aliases = {"offload_embeddings"},
+       .field = choice(&C::offload_embedding, kOffloads),
+       .help = "keeps the frozen input embedding of LoRA in host memory, where the GPU looks its "
+               "rows up; auto: only if training would not fit into the memory of the GPU otherwise. "
+               "See [Memory and ZeRO](training.md#memory-and-zero)"},
+      {.name = "head_rows",
+       .field = whole(&C::head_rows, between(1, 1 << 20)),
+       .help = "target tokens whose logits are computed at a time in the loss; fewer need less "
+               "memory, and many small products take longer"},
       {.name = "zero_stage",
        .aliases = {"zero_level", "zero"},
        .field = shown_as([](const TrainConfig& c) {

@@ -108,6 +108,8 @@ std::vector<std::string> remedies(const TrainConfig& config, std::int64_t ranks,
                                   : fmt::format(" with gradient_accumulation_steps: {}",
                                                 2 * config.gradient_accumulation_steps)));
   }
+  if (plan && config.offload_embedding != true && can_offload_embedding(plan->model, config))
+    all.push_back("offload_embedding: true");
   if (const auto more = more_recomputation(config, plan); !more.empty()) all.push_back(more);
   const int highest = config.gradient_aggregation == Aggregation::median ? 1 : 3;
   if (ranks > 1 && config.zero_stage < highest)

@@ -24,35 +24,37 @@ constexpr double kFp8Block = 128;            // weights in fp8 that share a scal
 
 // The variables of the formulas, for one rank.
 struct Shape {
-  double P = 0;       // parameters
-  double M = 0;       // parameters in matrices of layers, which may be in 4 bits
-  double t = 0;       // trained parameters
-  double B = 0;       // parameters of a layer
-  double b = 0;       // of them in matrices
-  double rows = 0;    // of the matrices of a layer
-  double blocks = 0;  // scales of the matrices of a layer in fp8
-  double tb = 0;      // trained parameters of a layer
-  double E = 0;       // of the embedding, and of the head
-  double whole = 0;   // trained beside adapters, in the embedding and the head
-  double te = 0;      // trained in the matrix of the head
-  double H = 0;       // width
-  double A = 0;       // width of the heads together
-  double Q = 0;       // width of q, k and v together
-  double I = 0;       // width of the MLP
-  double V = 0;       // vocabulary
-  double L = 0;       // layers
-  double h = 0;       // heads
-  double n = 0;       // heads of q and k that have norms
-  double d = 0;       // width of a head
-  double T = 0;       // tokens of a micro-batch
-  double R = 0;       // ranks
-  double ra = 0;      // rank of the adapter x matrices with an adapter
-  double w = 2;       // bytes of a weight, and of an activation
-  double l = 2;       // of a logit, with its gradient
-  double g = 4;       // of a gradient
-  double m = 0;       // of the optimizer's state without the master weight
-  double master = 4;  // of the master weight
-  double bucket = 0;  // elements
+  double P = 0;             // parameters
+  double M = 0;             // parameters in matrices of layers, which may be in 4 bits
+  double t = 0;             // trained parameters
+  double B = 0;             // parameters of a layer
+  double b = 0;             // of them in matrices
+  double rows = 0;          // of the matrices of a layer
+  double blocks = 0;        // scales of the matrices of a layer in fp8
+  double tb = 0;            // trained parameters of a layer
+  double E = 0;             // of the embedding, and of the head
+  double hosted = 0;        // of the embedding, if it is in host memory
+  double whole = 0;         // trained beside adapters, in the embedding and the head
+  double te = 0;            // trained in the matrix of the head
+  double H = 0;             // width
+  double A = 0;             // width of the heads together
+  double Q = 0;             // width of q, k and v together
+  double I = 0;             // width of the MLP
+  double V = 0;             // vocabulary
+  double L = 0;             // layers
+  double rows_at_once = 0;  // target tokens whose logits exist at a time
+  double h = 0;             // heads
+  double n = 0;             // heads of q and k that have norms
+  double d = 0;             // width of a head
+  double T = 0;             // tokens of a micro-batch
+  double R = 0;             // ranks
+  double ra = 0;            // rank of the adapter x matrices with an adapter
+  double w = 2;             // bytes of a weight, and of an activation
+  double l = 2;             // of a logit, with its gradient
+  double g = 4;             // of a gradient
+  double m = 0;             // of the optimizer's state without the master weight
+  double master = 4;        // of the master weight
+  double bucket = 0;        // elements
   int zero = 0;
   int bits = 0;  // of a weight of the frozen matrices: 4, 8, or 0 if they are not quantized
   Fp8 fp8 = Fp8::none;
@@ -172,7 +174,7 @@ struct Formula {
   Moment moment;
   MemoryPart part;
   const char* name;
-  const char* formula;  // {} stands for model::kHeadRows
+  const char* formula;  // {} stands for head_rows
   double (*bytes)(const Shape&);
 };
 
@@ -190,6 +192,8 @@ constexpr Formula kFormulas[] = {
      [](const Shape& s) { return s.bits == 4 ? quantized_model(s) : 0; }},
     {Moment::always, weights, "model in 8 bits", "(M (1 + scales) + (P - M) w) / Z(3)",
      [](const Shape& s) { return s.bits == 8 ? quantized_model(s) : 0; }},
+    {Moment::always, weights, "embedding, in host memory", "- E w / Z(3)",
+     [](const Shape& s) { return -s.hosted * s.w / shared(s, 3); }},
     {Moment::always, weights, "adapter", "w t / Z(3)",
      [](const Shape& s) { return s.lora ? s.w * s.t / shared(s, 3) : 0; }},
     // Gradients are accumulated in grad_dtype over the micro-batches of a step.
@@ -216,9 +220,7 @@ constexpr Formula kFormulas[] = {
     // The logits of a chunk become their gradient in place; the chunk's hidden states and their
     // gradient.
     {Moment::head, head, "logits", "min(T, {}) (l V + 2 w H)",
-     [](const Shape& s) {
-       return std::min<double>(s.T, model::kHeadRows) * (s.l * s.V + 2 * s.w * s.H);
-     }},
+     [](const Shape& s) { return std::min(s.T, s.rows_at_once) * (s.l * s.V + 2 * s.w * s.H); }},
     {Moment::head, head, "hidden states", "3 T w H",
      [](const Shape& s) { return 3 * s.T * s.w * s.H; }},
     {Moment::head, communication, "whole gradient of the head", "E g",
@@ -249,12 +251,6 @@ double bytes_at(const Shape& s, Moment moment) {
   return sum;
 }
 
-bool named(const std::vector<std::string>& names, std::string_view name) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& given) {
-    return given == name || given.ends_with("." + std::string(name));
-  });
-}
-
 Shape parameters_of(const model::ModelConfig& m, const TrainConfig& config) {
   Shape s;
   s.L = static_cast<double>(m.layers);
@@ -270,8 +266,8 @@ Shape parameters_of(const model::ModelConfig& m, const TrainConfig& config) {
     // Rows of blocks have their scales at multiples of 16 bytes.
     s.blocks += std::ceil(out / kFp8Block) * 4 * std::ceil(in / kFp8Block / 4);
     if (layer.bias) biases += out;
-    if (!layer.adapters ||
-        (!targets.empty() && !named(targets, "all-linear") && !named(targets, layer.name())))
+    if (!layer.adapters || (!targets.empty() && !names_module(targets, "all-linear") &&
+                            !names_module(targets, std::string(layer.name()))))
       continue;
     adapted += 1;
     adapters += r * (in + out) + (config.use_dora ? out : 0);
@@ -286,7 +282,7 @@ Shape parameters_of(const model::ModelConfig& m, const TrainConfig& config) {
   s.ra = s.lora ? r * adapted * s.L : 0;
   s.tb = s.lora ? adapters : s.B;
   const auto trains = [&](const char* whole) {
-    return !s.lora || named(config.lora_modules_to_save, whole);
+    return !s.lora || names_module(config.lora_modules_to_save, whole);
   };
   s.te = trains(m.tied ? "embed_tokens" : "lm_head") ? s.E : 0;
   if (s.lora)
@@ -345,6 +341,8 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
   s.d = head_dim;
   s.n = m.qk_norm ? s.h + static_cast<double>(m.kv_heads) : 0;
   s.nested = config.use_bnb_nested_quant;
+  s.rows_at_once = static_cast<double>(config.head_rows);
+  s.hosted = config.offload_embedding == true && can_offload_embedding(m, config) ? s.E : 0;
   s.N = static_cast<double>(recomputed_layers_of(config, m.layers));
   s.offloaded = config.gradient_checkpointing == Recompute::offload;
   return s;
@@ -352,7 +350,7 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
 
 // Caps absurd sizes at a number that fits nowhere instead of overflowing.
 std::int64_t to_bytes(double bytes) {
-  return static_cast<std::int64_t>(std::clamp(bytes, 0.0, 1e17));
+  return static_cast<std::int64_t>(std::clamp(bytes, -1e17, 1e17));
 }
 
 }  // namespace
@@ -386,11 +384,20 @@ MemoryEstimate estimate_memory(const model::ModelConfig& model, const TrainConfi
       bytes_at(s, Moment::head) < bytes_at(s, Moment::layer) ? Moment::head : Moment::layer;
   MemoryEstimate estimate;
   for (const auto& formula : kFormulas)
-    if (const double bytes = formula.bytes(s); formula.moment != other && bytes > 0)
+    if (const double bytes = formula.bytes(s); formula.moment != other && bytes != 0)
       estimate.lines.push_back({formula.part, formula.name,
-                                fmt::format(fmt::runtime(formula.formula), model::kHeadRows),
+                                fmt::format(fmt::runtime(formula.formula), config.head_rows),
                                 to_bytes(bytes)});
   return estimate;
+}
+
+bool can_offload_embedding(const model::ModelConfig& model, const TrainConfig& config) {
+  return !model.tied && has_frozen_embedding(config);
+}
+
+std::int64_t host_embedding_bytes(const model::ModelConfig& model, const TrainConfig& config) {
+  const Shape s = shape_of(model, config, 1);
+  return to_bytes(s.hosted * s.w);
 }
 
 std::int64_t checkpoint_bytes(const model::ModelConfig& model, const TrainConfig& config) {

@@ -55,11 +55,17 @@ struct MemoryEstimate {
 // model's configuration; equal to the counts of the checkpoint.
 ParameterCount count_parameters(const model::ModelConfig& model, const TrainConfig& config);
 
-// The estimate for GPUs: dtype auto is bf16, gradient_checkpointing auto counts as false, and
-// recomputed_layers auto as all (the planner chooses). Every sequence is counted with max_length
-// tokens.
+// The estimate for GPUs: dtype auto is bf16, gradient_checkpointing and
+// offload_embedding auto count as false, and recomputed_layers auto as all (the planner chooses).
+// Every sequence is counted with max_length tokens.
 MemoryEstimate estimate_memory(const model::ModelConfig& model, const TrainConfig& config,
                                std::int64_t ranks);
+
+// Whether offload_embedding can move the embedding to host memory: it is frozen, and not the head.
+bool can_offload_embedding(const model::ModelConfig& model, const TrainConfig& config);
+
+// The host memory of each rank for the embedding: 0 unless offload_embedding is true.
+std::int64_t host_embedding_bytes(const model::ModelConfig& model, const TrainConfig& config);
 
 // What checkpoints need of host memory while they are written in the background, on all ranks
 // together: the trained model and, unless it is left out, the training state. Headers of files are

@@ -68,6 +68,20 @@ Proposal weigh(const PlanRequest& request, Proposal proposal) {
   return proposal;
 }
 
+// Where offload_embedding is auto, moves the embedding if that is possible.
+TrainConfig with_embedding_offloaded(const PlanRequest& request, TrainConfig config) {
+  if (!config.offload_embedding)
+    config.offload_embedding = can_offload_embedding(request.model, config);
+  return config;
+}
+
+// The estimate of the settings that fit, if the embedding may be moved for that.
+MemoryEstimate estimate_to_fit(const PlanRequest& request, const TrainConfig& config) {
+  const auto estimate = estimate_memory(request.model, config, request.ranks);
+  if (config.offload_embedding || fits(estimate, request.gpu_bytes)) return estimate;
+  return estimate_memory(request.model, with_embedding_offloaded(request, config), request.ranks);
+}
+
 // What a GPU needs: the estimate, and a margin for fragmentation.
 std::int64_t with_margin(const MemoryEstimate& estimate) {
   return static_cast<std::int64_t>(static_cast<double>(estimate.allocated()) * kMargin) +
@@ -117,10 +131,6 @@ std::vector<Proposal> propose_if_valid(const PlanRequest& request) try {
   return propose(request);
 } catch (const RecipeError&) {
   return {};
-}
-
-bool plan_fits(const PlanRequest& request, const TrainConfig& config) {
-  return fits(estimate_memory(request.model, config, request.ranks), request.gpu_bytes);
 }
 
 Recomputation recomputation_of(const TrainConfig& config) {
@@ -189,6 +199,10 @@ bool fits(const MemoryEstimate& estimate, std::int64_t gpu_bytes) {
   return with_margin(estimate) <= gpu_bytes;
 }
 
+bool plan_fits(const PlanRequest& request, const TrainConfig& config) {
+  return fits(estimate_to_fit(request, config), request.gpu_bytes);
+}
+
 int choose_zero_stage(const PlanRequest& request) {
   if (request.config.zero_stage != kAutomaticStage) return request.config.zero_stage;
   if (request.ranks == 1) return 0;
@@ -224,14 +238,24 @@ Recomputation choose_recompute(const PlanRequest& request) {
           layers.value_or(kAllLayers)};
 }
 
+bool choose_offload_embedding(const PlanRequest& request) {
+  const auto& config = request.config;
+  if (config.offload_embedding == true && !can_offload_embedding(request.model, config))
+    throw_recipe_error(
+        "offload_embedding: the model's embedding is also its head, which needs it on the GPU; "
+        "remove this key");
+  if (config.offload_embedding) return *config.offload_embedding;
+  if (request.gpu_bytes == 0 || !can_offload_embedding(request.model, config)) return false;
+  return !fits(estimate_memory(request.model, config, request.ranks), request.gpu_bytes);
+}
+
 std::vector<Proposal> propose(const PlanRequest& request) {
   const auto step = micro_batches(request.config, request.ranks);
   const auto each = step.per_device * step.accumulation;
   std::vector<Proposal> found;
   // Adds the proposal if it fits.
   const auto add = [&](Proposal proposal) {
-    const auto estimate =
-        estimate_memory(request.model, with(request.config, proposal), request.ranks);
+    const auto estimate = estimate_to_fit(request, with(request.config, proposal));
     proposal.bytes = estimate.total();
     if (!fits(estimate, request.gpu_bytes)) return false;
     found.push_back(weigh(request, proposal));
@@ -347,7 +371,10 @@ std::optional<std::string> memory_error(const PlanRequest& request) {
 std::string plan_text(const PlanRequest& given) {
   auto request = given;
   request.config.zero_stage = choose_zero_stage(request);
-  const auto config = with_recomputation(request.config, choose_recompute(request));
+  auto chosen = request;
+  auto& config = chosen.config;
+  config = with_recomputation(config, choose_recompute(request));
+  config.offload_embedding = choose_offload_embedding(chosen);
   const auto estimate = estimate_memory(request.model, config, request.ranks);
   const auto count = count_parameters(request.model, config);
   const auto step = micro_batches(config, request.ranks);
@@ -358,6 +385,9 @@ std::string plan_text(const PlanRequest& given) {
       count.total, count.trainable, batch_sentence(step, config.packing), config.zero_stage,
       recompute_text(recomputation_of(config), " "), tokens_of_micro_batch(config, step.per_device),
       estimate_table(estimate), gib(request.gpu_bytes), good ? "it fits" : "it does not fit");
+  if (const auto bytes = host_embedding_bytes(request.model, config); bytes > 0)
+    text += fmt::format("Host memory for the embedding (offload_embedding): {:.2f} GiB per rank\n",
+                        gib(bytes));
   if (config.async_save)
     text += fmt::format(
         "Host memory to write checkpoints in the background (async_save): {:.1f} GiB for all ranks "

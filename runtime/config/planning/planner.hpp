@@ -51,6 +51,9 @@ struct Preset {
 // Whether an estimate fits, with a margin for fragmentation.
 bool fits(const MemoryEstimate& estimate, std::int64_t gpu_bytes);
 
+// Whether the settings fit, if need be with the embedding in host memory where that is open.
+bool plan_fits(const PlanRequest& request, const TrainConfig& config);
+
 // The ZeRO stage for zero_stage: auto. With several ranks it is the first of 1, 2 and 3 that fits
 // without recomputation, else with recomputation; 3 if none fits; 1 if the memory of the GPU is
 // unknown. 0 for one rank, and with consistency_check_steps, which compares copies.
@@ -61,6 +64,11 @@ int choose_zero_stage(const PlanRequest& request);
 // not enough, auto is offload. Throws RecipeError if the model has fewer layers than
 // recomputed_layers.
 Recomputation choose_recompute(const PlanRequest& request);
+
+// The value for offload_embedding: auto, with the other settings chosen: whether they fit only with
+// the embedding in host memory. The planner always counts on that before it recomputes layers,
+// which takes far longer. Throws RecipeError if it is true and the model's embedding is its head.
+bool choose_offload_embedding(const PlanRequest& request);
 
 // The settings with what was chosen.
 TrainConfig with_recomputation(TrainConfig config, const Recomputation& chosen);

@@ -29,13 +29,13 @@ std::int64_t weights_of(const model::ModelConfig& model, const TrainConfig& conf
   return estimate_memory(model, frozen, 1).of(MemoryPart::weights);
 }
 
-// The activations of a forward pass: those of one layer, or a chunk of logits with
+// The activations of a forward pass: those of one layer, or those of `head_rows` logits with
 // log-probabilities.
 std::int64_t forward_bytes(const model::ModelConfig& m, std::int64_t tokens, std::int64_t number,
-                           bool logits) {
+                           std::int64_t head_rows) {
   const auto heads = m.heads * m.head_dim, all = heads + 2 * m.kv_heads * m.head_dim;
   const auto layer = tokens * number * (4 * m.hidden_size + all + heads + 3 * m.intermediate_size);
-  const auto head = logits ? std::min(tokens, model::kHeadRows) * m.vocab_size * (number + 4) : 0;
+  const auto head = std::min(tokens, head_rows) * m.vocab_size * (number + 4);
   return std::max(layer, head);
 }
 
@@ -72,10 +72,12 @@ class RoleAccounting {
   void rollout() {
     const auto& config = request_.config;
     const bool gathers = ranks_ > 1 && config.zero_stage == 3;
-    const auto whole = gathers ? weights_of(request_.model, config, true) : 0;
+    const auto whole = gathers ? weights_of(request_.model, config, true) -
+                                     host_embedding_bytes(request_.model, config)
+                               : 0;
     if (GrpoValues(config).uses_server()) return with_server(whole);
     const auto reads = std::max(kReadTokens, config.max_length);
-    const auto extra = whole + forward_bytes(request_.model, reads, number_, false) + adapters();
+    const auto extra = whole + forward_bytes(request_.model, reads, number_, 0) + adapters();
     // Logits of the generation steps, and those after the prompts.
     const bool penalty = GrpoValues(config).number("repetition_penalty").value_or(1) != 1;
     const auto logit = GrpoValues(config).flag("cast_lm_head_to_fp32") ? 4 : number_;
@@ -110,7 +112,7 @@ class RoleAccounting {
                       !config.lora_modules_to_save.empty();
     const auto weights = copy ? weights_of(request_.model, config, true) : 0;
     frozen(role, kReference, "scoring", weights,
-           forward_bytes(request_.model, tokens_, number_, true));
+           forward_bytes(request_.model, tokens_, number_, request_.config.head_rows));
   }
 
   void reward_models() {
@@ -123,7 +125,7 @@ class RoleAccounting {
           add({gpu, name, "scoring", whole->weights, whole->forward});
       } else {
         frozen(role, name, "scoring", weights_of(reward.model, request_.config, false),
-               forward_bytes(reward.model, kReadTokens, number_, false));
+               forward_bytes(reward.model, kReadTokens, number_, 0));
       }
     }
   }
@@ -134,7 +136,8 @@ class RoleAccounting {
     constexpr std::int64_t kPack = 1LL << 30;
     const auto& m = request_.model;
     for (const auto gpu : request_.roles.policy)
-      add({gpu, kPolicy, "scoring", 0, whole + forward_bytes(m, tokens_, number_, true)});
+      add({gpu, kPolicy, "scoring", 0,
+           whole + forward_bytes(m, tokens_, number_, request_.config.head_rows)});
     if (!request_.config.use_peft)
       add({request_.roles.policy.front(), kPolicy, "sending weights", 0,
            kPack + 2 * m.vocab_size * m.hidden_size * number_});

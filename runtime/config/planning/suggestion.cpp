@@ -73,8 +73,7 @@ std::optional<Suggestion> in_recipe(const Way& way, const KnownModel& known, Pro
     if (proposal.recomputed_layers > 0) proposal.recomputed_layers = *layers;
     text = write();
   }
-  if (!fits(estimate_memory(request.model, request.config, request.ranks), request.gpu_bytes))
-    return {};
+  if (!plan_fits(request, request.config)) return {};
   return Suggestion{std::move(text), std::move(request)};
 }
 

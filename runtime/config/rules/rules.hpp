@@ -48,6 +48,7 @@ void schedule_rules(Reading& reading);    // parameters of the schedule, warm-up
 void precision_rules(Reading& reading);   // dtype, bf16, fp16, mixed_precision
 void memory_rules(Reading& reading);      // recomputation, ZeRO
 void lora_rules(Reading& reading);        // what turns LoRA on
+void embedding_rule(Reading& reading);    // where the embedding is; called after lora_rules
 void fp8_rules(Reading& reading);         // what is in fp8; called after lora_rules
 void evaluation_rules(Reading& reading);  // when to evaluate and to save
 

@@ -366,6 +366,16 @@ void memory_rules(Reading& reading) {
   }
 }
 
+void embedding_rule(Reading& reading) {
+  const auto& config = reading.config;
+  const auto* setting = reading.find("offload_embedding");
+  if (!setting || config.offload_embedding != true || has_frozen_embedding(config)) return;
+  reading.error(*setting,
+                fmt::format("the embedding must stay on the GPU, because {} trains it; "
+                            "remove this key",
+                            config.use_peft ? "lora_modules_to_save" : "training without LoRA"));
+}
+
 void lora_rules(Reading& reading) {
   target_linear_rule(reading);
   pissa_rule(reading);

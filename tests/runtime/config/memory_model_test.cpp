@@ -82,6 +82,18 @@ TrainConfig qlora(TrainConfig c) {
   return c;
 }
 
+// As step_bench has it with bits=4.
+TrainConfig nested_qlora(TrainConfig c) {
+  c = lora(c, 0);
+  c.load_in_4bit = c.use_bnb_nested_quant = true;
+  return c;
+}
+
+TrainConfig offloaded_embedding(TrainConfig c) {
+  c.offload_embedding = true;
+  return c;
+}
+
 TrainConfig in_fp8(TrainConfig c, Fp8 which) {
   c.fp8 = which;
   return c;
@@ -141,6 +153,11 @@ TEST_CASE("the plan is within half a percent of the peaks that H200 GPUs had", "
       {"7B, LoRA, ZeRO 1, 4 GPUs", kQwen7, lora(run(4, 1)), 4, 41.82},
       {"7B, QLoRA", kQwen7, qlora(run(4)), 1, 33.42},
       {"7B, QLoRA, recomputed", kQwen7, recomputed(qlora(run(4))), 1, 9.77},
+      {"7B, QLoRA, recomputed, 1 sequence", kQwen7, recomputed(nested_qlora(run(1))), 1, 7.42},
+      {"the same, embedding offloaded", kQwen7,
+       offloaded_embedding(recomputed(nested_qlora(run(1)))), 1, 6.41},
+      {"7B, QLoRA, embedding offloaded", kQwen7, offloaded_embedding(nested_qlora(run(4))), 1,
+       32.13},
       {"7B, QLoRA, ZeRO 3, 4 GPUs", kQwen7, qlora(run(4, 3)), 4, 29.97},
       {"8B with norms of q and k, LoRA", kQwen3_8, lora(run(4), 0), 1, 48.5},
       {"1.5B, GRPO, LoRA, 2 GPUs", kQwen15, grpo(32), 2, 17.76},  // h200-saves-grpo.md

@@ -56,7 +56,9 @@ TEST_CASE("a size and the memory of the GPUs are enough for a recipe that fits",
   CAPTURE(size, gpus, gpu_gib);
   const auto suggestion = suggested(size, gpus, gpu_gib);
   const auto& plan = suggestion.plan;
-  CHECK(fits(estimate_memory(plan.model, plan.config, gpus), gpu_gib * kOneGiB));
+  CHECK(plan.ranks == gpus);
+  CHECK(plan.gpu_bytes == gpu_gib * kOneGiB);
+  CHECK(plan_fits(plan, plan.config));
   CHECK_THAT(suggestion.recipe,
              Contains("model_name_or_path: " + std::string(known_model(size).name)));
   CHECK_THAT(suggestion.recipe, Contains("--nproc " + std::to_string(gpus) + " FILE"));
