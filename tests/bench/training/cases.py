@@ -92,6 +92,7 @@ def packed():
 QLORA = (("use_peft", True), ("load_in_4bit", True), ("lora_r", 16), ("lora_alpha", 32),
          ("lora_dropout", 0))
 LORA = (("use_peft", True), ("lora_r", 16), ("lora_alpha", 32), ("lora_dropout", 0))
+ON_HOST = (("offload_embedding", True),)
 RECOMPUTED = (("gradient_checkpointing", True),)
 
 CASES = (
@@ -112,10 +113,10 @@ CASES = (
          adapters("1.5B", 4)),
     Case("lora-8B-mb4", "LoRA r 16 on Qwen3-8B's shape, micro-batch 4", Steps("8B", 4, lora=16),
          adapters("8B", 4)),
-    Case("qlora-7B-mb4", "QLoRA r 16 on 7B, micro-batch 4", Throughput("7B", 4, keys=QLORA),
-         adapters("7B", 4, four_bits=True)),
-    Case("qlora-7B-mb1-recomputed", "QLoRA r 16 on 7B, micro-batch 1, recomputed",
-         Throughput("7B", 1, keys=QLORA + RECOMPUTED),
+    Case("qlora-7B-mb4", "QLoRA r 16 on 7B, micro-batch 4, embedding in host memory",
+         Throughput("7B", 4, keys=QLORA, untied_keys=ON_HOST), adapters("7B", 4, four_bits=True)),
+    Case("qlora-7B-mb1-recomputed", "QLoRA r 16 on 7B, micro-batch 1, recomputed, embedding in host memory",
+         Throughput("7B", 1, keys=QLORA + RECOMPUTED, untied_keys=ON_HOST),
          adapters("7B", 1, four_bits=True, recompute=True)),
     Case("new-lengths-1.5B", "full 1.5B, rows of ever new lengths, one sequence a micro-batch",
          Throughput("1.5B", 1, accumulation=4, rows="new"), trainer("1.5B", "rate"), quick=True),

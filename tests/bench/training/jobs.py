@@ -80,6 +80,7 @@ class Job:
     longest: int = 2048
     rows: str = "equal"
     keys: tuple = ()  # pairs
+    untied_keys: tuple = ()  # the same, only for a head of its own, which the tiny model lacks
 
     def needs(self):
         return ("mgpu-run", "mgpu-train")
@@ -106,7 +107,7 @@ class Job:
                 "per_device_train_batch_size": self.micro_batch,
                 "gradient_accumulation_steps": self.accumulation,
                 "max_steps": sum(self.numbers(settings)), "gradient_checkpointing": False,
-                **dict(self.keys)}
+                **dict(self.keys), **({} if settings.tiny else dict(self.untied_keys))}
 
 
 @dataclasses.dataclass(frozen=True)
