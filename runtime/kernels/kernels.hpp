@@ -117,8 +117,9 @@ void adamw(const AdamW& a, float* master, Type value_type, void* value, Type gra
 // The same with moments as 8-bit codes: value = levels[code] * scales[block]. The scale is the
 // largest magnitude in a block of 256 elements; the first block lacks `lead` elements at its
 // beginning. A table has 256 ascending levels, the 256 borders between each level and the next, and
-// the entries of code_of(); that of the first moment has negative levels. Buffers need only be aligned to their elements; it is fast if they are aligned to 16 bytes
-// and `lead` is a multiple of 8.
+// the entries of code_of(); that of the first moment has negative levels. Buffers need only be
+// aligned to their elements; it is fast if they are aligned to 16 bytes and `lead` is a multiple
+// of 8.
 struct CodedMoment {
   std::uint8_t* codes;
   float* scales;

@@ -30,10 +30,10 @@ struct Moment {
 // them.
 std::int64_t moment_blocks(std::int64_t lead, std::int64_t size);
 
-// Returns rows of 256: the levels in ascending order; the border between each level and the next, of
-// which the last is infinite; and the entries of kernels::code_of(), whose bits are not those of
-// fp32 numbers. In a table without negative levels a value above 0 never rounds to
-// 0: a second moment of 0 beside a first moment above 0 would give an unbounded step.
+// Returns rows of 256: the levels in ascending order; the border between each level and the next,
+// of which the last is infinite; and the entries of kernels::code_of(), whose bits are not those of
+// fp32 numbers. In a table without negative levels a value above 0 never rounds to 0: a second
+// moment of 0 beside a first moment above 0 would give an unbounded step.
 Tensor moment_table(std::span<const float, 256> levels, at::Device device);
 
 // A view of `size` elements from `from` on.

@@ -61,11 +61,12 @@ std::string difference_message(const std::vector<Difference>& found,
 
 }  // namespace
 
-at::Tensor bit_checksum(const at::Tensor& tensor) {
+at::Tensor bit_checksum(const at::Tensor& tensor, at::Device where) {
   const auto flat = tensor.detach().reshape({-1}).view(bits_type(tensor));
-  auto total = at::zeros({2}, flat.options().dtype(at::kLong));
+  auto total = at::zeros({2}, at::TensorOptions(where).dtype(at::kLong));
   for (std::int64_t begin = 0; begin < flat.size(0); begin += kAtOnce) {
-    const auto bits = flat.narrow(0, begin, std::min(kAtOnce, flat.size(0) - begin)).to(at::kLong);
+    const auto size = std::min(kAtOnce, flat.size(0) - begin);
+    const auto bits = flat.narrow(0, begin, size).to(where).to(at::kLong);
     const auto place =
         at::arange(begin, begin + bits.size(0), bits.options()).remainder_(kPeriod).add_(1);
     total.add_(at::stack({bits.sum(), at::mul(bits, place).sum()}));
@@ -95,7 +96,7 @@ void check_consistency(parallel::Shards& shards, comm::Comm& comm, std::int64_t 
   std::vector<at::Tensor> sums;
   const auto add = [&](const char* kind, const std::string& name, const at::Tensor& value) {
     names.push_back(fmt::format("{} {}", kind, name));
-    sums.push_back(bit_checksum(value));
+    sums.push_back(bit_checksum(value, shards.device()));
   };
   // Gradients come first because the first difference is reported: a wrong gradient also makes the
   // weight wrong.

@@ -11,9 +11,9 @@
 
 namespace mgpu::train {
 
-// A checksum of a tensor's bits, int64 [2] on its device. A flipped bit or a changed order of
-// elements changes it.
-at::Tensor bit_checksum(const at::Tensor& tensor);
+// A checksum of a tensor's bits, int64 [2] on the device `where`, which computes it. A flipped bit
+// or a changed order of elements changes it.
+at::Tensor bit_checksum(const at::Tensor& tensor, at::Device where);
 
 struct Difference {
   std::size_t tensor = 0;

@@ -103,7 +103,11 @@ void Session::decide_memory_options() {
   config_ = with_recomputation(std::move(config_), recomputed);
   request.config = with_recomputation(std::move(request.config), recomputed);
   const bool asked = config_.offload_embedding.has_value();
-  config_.offload_embedding = request.config.offload_embedding = choose_offload_embedding(request);
+  const bool ran_out = contract_.oom_count > 0 && config_.oom == OutOfMemory::shrink;
+  config_.offload_embedding = choose_offload_embedding(request, ran_out);
+  // Where the recipe's other settings exclude it, the proposals are free to change those.
+  if (can_offload_embedding(request.model, request.config))
+    request.config.offload_embedding = config_.offload_embedding;
   if (!asked && *config_.offload_embedding)
     notes_.push_back(fmt::format("chosen for {:.1f} GiB of GPU memory: offload_embedding: true",
                                  gib(request.gpu_bytes)));

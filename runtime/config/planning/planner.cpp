@@ -238,7 +238,7 @@ Recomputation choose_recompute(const PlanRequest& request) {
           layers.value_or(kAllLayers)};
 }
 
-bool choose_offload_embedding(const PlanRequest& request) {
+bool choose_offload_embedding(const PlanRequest& request, bool ran_out) {
   const auto& config = request.config;
   if (config.offload_embedding == true && !can_offload_embedding(request.model, config))
     throw_recipe_error(
@@ -246,7 +246,7 @@ bool choose_offload_embedding(const PlanRequest& request) {
         "remove this key");
   if (config.offload_embedding) return *config.offload_embedding;
   if (request.gpu_bytes == 0 || !can_offload_embedding(request.model, config)) return false;
-  return !fits(estimate_memory(request.model, config, request.ranks), request.gpu_bytes);
+  return ran_out || !fits(estimate_memory(request.model, config, request.ranks), request.gpu_bytes);
 }
 
 std::vector<Proposal> propose(const PlanRequest& request) {

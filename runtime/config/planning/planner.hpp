@@ -67,8 +67,9 @@ Recomputation choose_recompute(const PlanRequest& request);
 
 // The value for offload_embedding: auto, with the other settings chosen: whether they fit only with
 // the embedding in host memory. The planner always counts on that before it recomputes layers,
-// which takes far longer. Throws RecipeError if it is true and the model's embedding is its head.
-bool choose_offload_embedding(const PlanRequest& request);
+// which takes far longer. After an attempt that ran out of memory it is moved wherever that is
+// possible. Throws RecipeError if it is true and the model's embedding is its head.
+bool choose_offload_embedding(const PlanRequest& request, bool ran_out = false);
 
 // The settings with what was chosen.
 TrainConfig with_recomputation(TrainConfig config, const Recomputation& chosen);

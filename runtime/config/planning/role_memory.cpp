@@ -29,8 +29,8 @@ std::int64_t weights_of(const model::ModelConfig& model, const TrainConfig& conf
   return estimate_memory(model, frozen, 1).of(MemoryPart::weights);
 }
 
-// The activations of a forward pass: those of one layer, or those of `head_rows` logits with
-// log-probabilities.
+// The activations of a forward pass: those of one layer, or those of `head_rows` rows of logits
+// with log-probabilities, if these are more.
 std::int64_t forward_bytes(const model::ModelConfig& m, std::int64_t tokens, std::int64_t number,
                            std::int64_t head_rows) {
   const auto heads = m.heads * m.head_dim, all = heads + 2 * m.kv_heads * m.head_dim;

@@ -113,6 +113,9 @@ TEST_CASE(
   CHECK(kept);
   CHECK(offloaded_alone);
   CHECK_FALSE(choose_offload_embedding(qlora_plan("", 0)));  // no GPU
+  const bool ran_out = true;
+  CHECK(choose_offload_embedding(qlora_plan("", 24), ran_out));
+  CHECK_FALSE(choose_offload_embedding(qlora_plan("offload_embedding: false\n", 24), ran_out));
 }
 
 TEST_CASE("fewer rows of the head at a time are planned with smaller logits", "[planner]") {
