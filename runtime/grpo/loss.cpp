@@ -204,6 +204,12 @@ Loss loss(const LossInput& input, const LossSettings& settings, const Denominato
   return out;
 }
 
+bool gradient_needs_scores(const LossInput& input, const LossSettings& settings) {
+  return input.old_log_probs.defined() || input.entropy_threshold.defined() || settings.beta != 0 ||
+         settings.off_policy_threshold ||
+         (settings.correct_sampler && input.sampler_log_probs.defined());
+}
+
 Tensor entropies_to_share(const LossInput& input) {
   const Tensor counts = input.weights.index_select(0, input.sequence).gt(0);
   return input.entropies.masked_fill(counts.logical_not(),

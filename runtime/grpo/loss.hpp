@@ -37,6 +37,10 @@ struct Loss {
 // Tokens of sequences with weight 0 have no effect, whatever their values are.
 Loss loss(const LossInput& input, const LossSettings& settings, const Denominators& denominators);
 
+// Whether the gradient depends on the values of log_probs and entropies. It does not while the
+// policy that is trained is the one that sampled, because every ratio is then 1.
+bool gradient_needs_scores(const LossInput& input, const LossSettings& settings);
+
 // For top_entropy_quantile. entropies_to_share() returns a micro-batch's entropies, NaN for tokens
 // with weight 0. entropy_threshold() returns the lowest entropy of the tokens that are trained on,
 // from the gathered entropies of all ranks (padded with NaN); NaN, which masks every token, if

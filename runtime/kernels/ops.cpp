@@ -46,6 +46,13 @@ Tensor dropout_mask(const Tensor& like, const Dropout& dropout) {
   return mask.mul_(1 / (1 - dropout.probability));
 }
 
+TokenScores scores_of(const Tensor& log_p, const Tensor& p, const Tensor& targets) {
+  const Tensor has_target = targets.ge(0);
+  const Tensor at_target = targets.clamp_min(0).to(at::kLong).unsqueeze(-1);
+  return {log_p.gather(-1, at_target).squeeze(-1).mul_(has_target),
+          at::mul(p, log_p).sum({-1}).neg_().mul_(has_target)};
+}
+
 Tensor rows_rstd(const Tensor& x32, double eps) {
   return at::mul(x32, x32).mean({-1}).add_(eps).rsqrt_();
 }
@@ -203,20 +210,17 @@ TokenScores token_scores(const Tensor& logits, const Tensor& targets, double tem
   if (on_gpu::can_cross_entropy(logits))
     return on_gpu::token_scores_(logits, targets, temperature, nullptr, nullptr);
   const Tensor log_p = at::_log_softmax(to_float(logits).div(temperature), -1, false);
-  const Tensor has_target = targets.ge(0);
-  const Tensor at_target = targets.clamp_min(0).to(at::kLong).unsqueeze(-1);
-  return {log_p.gather(-1, at_target).squeeze(-1).mul_(has_target),
-          at::mul(log_p.exp(), log_p).sum({-1}).neg_().mul_(has_target)};
+  return scores_of(log_p, log_p.exp(), targets);
 }
 
-void token_scores_backward_(Tensor& logits, const Tensor& targets, double temperature,
-                            const TokenSlopes& slopes) {
-  if (on_gpu::can_cross_entropy(logits)) {
-    on_gpu::token_scores_(logits, targets, temperature, &slopes.log_probs, &slopes.entropies);
-    return;
-  }
+TokenScores token_scores_backward_(Tensor& logits, const Tensor& targets, double temperature,
+                                   const TokenSlopes& slopes) {
+  if (on_gpu::can_cross_entropy(logits))
+    return on_gpu::token_scores_(logits, targets, temperature, &slopes.log_probs,
+                                 &slopes.entropies);
   const Tensor log_p = at::_log_softmax(to_float(logits).div(temperature), -1, false);
   const Tensor p = log_p.exp();
+  auto scores = scores_of(log_p, p, targets);
   const Tensor has_target = targets.ge(0);
   const Tensor at_target = targets.clamp_min(0).to(at::kLong).unsqueeze(-1);
   const Tensor slope = at::mul(slopes.log_probs, has_target).unsqueeze(-1);
@@ -227,6 +231,7 @@ void token_scores_backward_(Tensor& logits, const Tensor& targets, double temper
     g.sub_(at::add(log_p, entropy).mul_(p).mul_(entropy_slope));
   }
   logits.copy_(g.div_(temperature));
+  return scores;
 }
 
 }  // namespace mgpu::ops

@@ -91,8 +91,8 @@ struct TokenSlopes {
   Tensor log_probs;
   Tensor entropies;
 };
-// Overwrites the logits by the loss's gradient with respect to them.
-void token_scores_backward_(Tensor& logits, const Tensor& targets, double temperature,
-                            const TokenSlopes& slopes);
+// Overwrites the logits by the loss's gradient with respect to them. Returns the rows' scores.
+TokenScores token_scores_backward_(Tensor& logits, const Tensor& targets, double temperature,
+                                   const TokenSlopes& slopes);
 
 }  // namespace mgpu::ops

@@ -102,16 +102,44 @@ LossSums sum_losses(const HeadRows& rows, const double* scale, Tensor g, const T
   return sums;
 }
 
+// Room for the scores of all target tokens.
+class AllScores {
+ public:
+  explicit AllScores(const HeadRows& rows) : scores_{empty(rows), empty(rows)} {}
+
+  void set(const HeadRows::Piece& piece, const ops::TokenScores& scores) {
+    piece.of(scores_.log_probs).copy_(scores.log_probs);
+    piece.of(scores_.entropies).copy_(scores.entropies);
+  }
+  const ops::TokenScores& get() const { return scores_; }
+
+ private:
+  static Tensor empty(const HeadRows& rows) {
+    return at::empty({rows.batch.target_rows.size(0)}, rows.normed.options().dtype(at::kFloat));
+  }
+
+  ops::TokenScores scores_;
+};
+
 ops::TokenScores scores_of(const HeadRows& rows, double temperature) {
-  const auto count = rows.batch.target_rows.size(0);
-  const auto where = rows.normed.options().dtype(at::kFloat);
-  const ops::TokenScores all{at::empty({count}, where), at::empty({count}, where)};
+  AllScores all(rows);
   rows.for_each([&](const HeadRows::Piece& piece, const Tensor& logits) {
-    const auto scores = ops::token_scores(logits, piece.targets, temperature);
-    piece.of(all.log_probs).copy_(scores.log_probs);
-    piece.of(all.entropies).copy_(scores.entropies);
+    all.set(piece, ops::token_scores(logits, piece.targets, temperature));
   });
-  return all;
+  return all.get();
+}
+
+// The backward of the head with the slopes of all target tokens. Returns their scores.
+ops::TokenScores apply(const ops::TokenSlopes& slopes, const HeadRows& rows, double temperature,
+                       Tensor g, const Tensor& gradient) {
+  AllScores all(rows);
+  rows.for_each([&](const HeadRows::Piece& piece, Tensor& logits) {
+    const ops::TokenSlopes own{piece.of(slopes.log_probs),
+                               slopes.entropies.defined() ? piece.of(slopes.entropies) : Tensor()};
+    all.set(piece, ops::token_scores_backward_(logits, piece.targets, temperature, own));
+    rows.backward(piece, logits, g, gradient);
+  });
+  return all.get();
 }
 
 }  // namespace
@@ -281,15 +309,12 @@ ops::TokenScores Transformer::score(const DeviceBatch& batch, double temperature
 void Transformer::train(const DeviceBatch& batch, Objective& objective, double temperature,
                         std::uint64_t seed, WeightProvider& provider) {
   train_with(batch, seed, provider, [&](const HeadRows& rows, const Tensor& gradient) {
-    const auto slopes = objective.slopes(scores_of(rows, temperature));
     Tensor g = at::zeros_like(rows.normed);
-    rows.for_each([&](const HeadRows::Piece& piece, Tensor& logits) {
-      ops::token_scores_backward_(
-          logits, piece.targets, temperature,
-          {piece.of(slopes.log_probs),
-           slopes.entropies.defined() ? piece.of(slopes.entropies) : Tensor()});
-      rows.backward(piece, logits, g, gradient);
-    });
+    if (const auto slopes = objective.slopes_without_scores()) {
+      objective.slopes(apply(*slopes, rows, temperature, g, gradient));
+    } else {
+      apply(objective.slopes(scores_of(rows, temperature)), rows, temperature, g, gradient);
+    }
     return g;
   });
 }

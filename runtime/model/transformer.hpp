@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "runtime/kernels/host_copies.hpp"
@@ -54,6 +55,8 @@ class Objective {
  public:
   virtual ~Objective() = default;
   virtual ops::TokenSlopes slopes(const ops::TokenScores& scores) = 0;
+  // The same derivatives before the scores are known, if they do not depend on them.
+  virtual std::optional<ops::TokenSlopes> slopes_without_scores() { return {}; }
 };
 
 // A decoder-only transformer: arithmetic only. It holds no weights and does not depend on ranks: a
@@ -73,8 +76,8 @@ class Transformer {
   // The scores of the target tokens, in order.
   ops::TokenScores score(const DeviceBatch& batch, double temperature, WeightProvider& provider);
 
-  // Forward and backward for any loss of these scores. Computes the head twice because a loss may
-  // need all scores before it can give the first gradient.
+  // Forward and backward for any loss of these scores. Computes the head twice if the loss needs
+  // all scores before it can give the first gradient.
   void train(const DeviceBatch& batch, Objective& objective, double temperature, std::uint64_t seed,
              WeightProvider& provider);
 

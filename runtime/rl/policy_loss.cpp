@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 
 #include "runtime/grpo/token_budget.hpp"
 
@@ -103,6 +104,14 @@ ops::TokenSlopes PolicyLoss::slopes(const ops::TokenScores& scores) {
   if (threshold_) input_.entropy_threshold = threshold_(grpo::entropies_to_share(input_));
   loss_ = grpo::loss(input_, settings_, denominators_);
   return {loss_.log_prob_gradient, loss_.entropy_gradient};
+}
+
+std::optional<ops::TokenSlopes> PolicyLoss::slopes_without_scores() {
+  if (threshold_ || grpo::gradient_needs_scores(input_, settings_)) return {};
+  auto any = input_;
+  any.log_probs = any.entropies = at::zeros({input_.sequence.numel()}, input_.advantages.options());
+  const auto loss = grpo::loss(any, settings_, denominators_);
+  return ops::TokenSlopes{loss.log_prob_gradient, loss.entropy_gradient};
 }
 
 }  // namespace mgpu::rl

@@ -30,6 +30,7 @@ class PolicyLoss : public model::Objective {
              const grpo::Denominators& denominators, Threshold threshold, at::Device device);
 
   ops::TokenSlopes slopes(const ops::TokenScores& scores) override;
+  std::optional<ops::TokenSlopes> slopes_without_scores() override;
 
   const grpo::Loss& loss() const { return loss_; }
 

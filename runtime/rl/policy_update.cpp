@@ -6,6 +6,7 @@
 #include <ATen/ops/mul.h>
 
 #include <cmath>
+#include <optional>
 #include <span>
 
 #include "runtime/rl/policy_loss.hpp"
@@ -20,13 +21,21 @@ class Scaled : public model::Objective {
   Scaled(model::Objective& objective, double scale) : objective_(objective), scale_(scale) {}
 
   ops::TokenSlopes slopes(const ops::TokenScores& scores) override {
-    const auto slopes = objective_.slopes(scores);
+    return scaled(objective_.slopes(scores));
+  }
+  std::optional<ops::TokenSlopes> slopes_without_scores() override {
+    auto slopes = objective_.slopes_without_scores();
+    if (slopes) slopes = scaled(*slopes);
+    return slopes;
+  }
+
+ private:
+  ops::TokenSlopes scaled(const ops::TokenSlopes& slopes) const {
     if (scale_ == 1) return slopes;
     return {slopes.log_probs.mul(scale_),
             slopes.entropies.defined() ? slopes.entropies.mul(scale_) : at::Tensor()};
   }
 
- private:
   model::Objective& objective_;
   double scale_;
 };

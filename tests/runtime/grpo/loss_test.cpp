@@ -9,6 +9,7 @@
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <limits>
 
@@ -206,6 +207,50 @@ TEST_CASE("on-policy the ratio is 1 and has a gradient", "[loss]") {
   CHECK(near(a.value, b.value));
   CHECK(near(a.log_prob_gradient, b.log_prob_gradient));
   CHECK(a.log_prob_gradient.abs().sum().item<double>() > 0);
+}
+
+TEST_CASE("on-policy the gradient does not depend on the scores", "[loss]") {
+  const auto type = GENERATE(from_range(kTypes));
+  const auto level = GENERATE(ImportanceLevel::token, ImportanceLevel::sequence);
+  auto settings = busy(type, level);
+  settings.beta = 0;
+  settings.off_policy_threshold.reset();
+  settings.correct_sampler = GENERATE(true, false);
+  auto all = some_input({5, 1, 6});
+  all.old_log_probs = Tensor();
+  if (settings.correct_sampler) all.sampler_log_probs = Tensor();
+  REQUIRE_FALSE(gradient_needs_scores(all, settings));
+  auto other = all;
+  other.log_probs = other.entropies = at::zeros_like(all.log_probs);
+  const auto a = loss(all, settings, of({5, 1, 6}, 1));
+  const auto b = loss(other, settings, of({5, 1, 6}, 1));
+  CHECK(host(a.log_prob_gradient) == host(b.log_prob_gradient));
+  CHECK(host(a.entropy_gradient) == host(b.entropy_gradient));
+  CHECK(a.log_prob_gradient.abs().sum().item<double>() > 0);
+}
+
+TEST_CASE("whatever compares the policy with another makes the gradient depend on the scores",
+          "[loss]") {
+  auto all = some_input({5, 1, 6});
+  all.old_log_probs = all.sampler_log_probs = Tensor();
+  LossSettings settings;
+  CHECK_FALSE(gradient_needs_scores(all, settings));
+  SECTION("an older policy") {
+    all.old_log_probs = all.log_probs;
+  }
+  SECTION("a corrected sampler") {
+    all.sampler_log_probs = all.log_probs;
+  }
+  SECTION("the reference") {
+    settings.beta = .1;
+  }
+  SECTION("a mask of what is far from the policy") {
+    settings.off_policy_threshold = .1;
+  }
+  SECTION("a mask by entropy") {
+    all.entropy_threshold = at::zeros({}, kDouble);
+  }
+  CHECK(gradient_needs_scores(all, settings));
 }
 
 TEST_CASE("TRL's denominator equals the window's if a step is a generation batch", "[loss]") {

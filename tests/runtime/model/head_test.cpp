@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <optional>
 #include <vector>
 
 #include "runtime/model/transformer.hpp"
@@ -79,6 +80,29 @@ class Sum final : public model::Objective {
   }
 };
 
+// Slopes that do not depend on the scores, which it may or may not say.
+class Fixed final : public model::Objective {
+ public:
+  Fixed(bool says_so, bool of_entropies) : says_so_(says_so) {
+    at::manual_seed(5);
+    slopes_.log_probs = at::randn({kTokens});
+    if (of_entropies) slopes_.entropies = at::randn({kTokens});
+  }
+  ops::TokenSlopes slopes(const ops::TokenScores& scores) override {
+    scores_ = {scores.log_probs.clone(), scores.entropies.clone()};
+    return slopes_;
+  }
+  std::optional<ops::TokenSlopes> slopes_without_scores() override {
+    return says_so_ ? std::optional(slopes_) : std::nullopt;
+  }
+  const ops::TokenScores& scores() const { return scores_; }
+
+ private:
+  bool says_so_;
+  ops::TokenSlopes slopes_;
+  ops::TokenScores scores_;
+};
+
 struct Errors {
   double of_scores, of_gradient;
 };
@@ -120,4 +144,20 @@ TEST_CASE("fp32 logits of bf16 weights give the log-probabilities and gradients 
   CHECK(rounded.of_scores > 5e-4);
   CHECK(exact.of_gradient < 3e-3);  // the gradient of the logits is rounded once
   CHECK(rounded.of_gradient > 2 * exact.of_gradient);
+}
+
+TEST_CASE("slopes that are known before the scores give the same scores and gradients", "[head]") {
+  const bool of_entropies = GENERATE(false, true);
+  model::TransformerOptions options;
+  options.dtype = at::kBFloat16;
+  options.head_rows = GENERATE(10, 100);  // several pieces, and one
+  model::Transformer transformer(only_a_head(), options);
+  Fixed early(true, of_entropies), late(false, of_entropies);
+  Weights one, two;
+  transformer.train(batch(), early, kTemperature, 0, one);
+  transformer.train(batch(), late, kTemperature, 0, two);
+  CHECK(early.scores().log_probs.equal(late.scores().log_probs));
+  CHECK(early.scores().entropies.equal(late.scores().entropies));
+  CHECK(one.gradients(1).head.equal(two.gradients(1).head));
+  CHECK(one.gradients(1).head.norm().item<double>() > 0);
 }
