@@ -18,8 +18,8 @@ case ${1:-} in
   "" | -*) echo "$usage" >&2; exit 2 ;;
 esac
 renice -n 19 $$ >/dev/null
-peers=(test_training test_gradients test_grpo test_resume test_qlora test_adapter_path test_files
-  test_fake_gpus)
+peers=(test_training test_gradients test_grpo test_grpo_resume test_grpo_reports test_resume
+  test_qlora test_adapter_path test_files test_fake_gpus)
 
 versions_of() {
   (cd / && "$1" -c '
