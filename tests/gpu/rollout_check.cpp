@@ -1,6 +1,10 @@
 // Compares the log-probabilities that the engine computes on a GPU, in recorded steps over batches
 // of changing sizes that are queued behind each other, with those of the trainer's own arithmetic.
-// Prints one line per case and exits with status 1 if a case fails.
+// Then it repeats calls in one process whose memory is used for something else in between. Prints
+// one line per case and exits with status 1 if a case fails.
+#include <ATen/ops/full.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -65,70 +69,177 @@ data::Batch batch_of(const std::vector<rollout::Request>& requests,
   return batch;
 }
 
-bool check(const Case& wanted, at::Device device, comm::Comm& comm) {
-  auto config = bench::shape(wanted.shape);
-  config.layers = 4;
-  config.vocab_size = 5000;
-  auto lora = bench::lora_of_rank(wanted.lora);
-  if (wanted.some_adapters) lora.targets = {"q_proj", "v_proj", "gate_proj"};
-  parallel::ShardOptions options;
-  options.device = device;
-  options.dtype = wanted.dtype;
-  options.trains = false;
-  parallel::Shards shards(config, model::lay_out(config, lora), options, comm);
-  at::manual_seed(1);
-  bench::fill(shards, device);
-  for (const auto& unit : shards.layout().units)  // make the adapters change the output
-    for (const auto* flat : {&unit.trained, &unit.frozen})
-      for (const auto& slot : flat->slots)
-        if (slot.name.find("lora_B") != std::string::npos)
-          shards.set(slot.name, at::randn(slot.shape, at::TensorOptions(device)).mul_(.02));
+// A model with random weights and the sampling of a case.
+class Policy {
+ public:
+  Policy(const Case& wanted, at::Device device, comm::Comm& comm)
+      : wanted_(wanted),
+        device_(device),
+        config_(config_of(wanted)),
+        shards_(config_, model::lay_out(config_, adapters_of(wanted)), options_of(wanted, device),
+                comm) {
+    at::manual_seed(1);
+    bench::fill(shards_, device);
+    change_adapters(1);
+  }
 
-  const auto requests = make_requests(config.vocab_size, wanted.sequences);
-  rollout::GenerationSettings settings;
-  settings.sampling.temperature = wanted.temperature;
-  settings.repetition_penalty = wanted.penalty;
-  // Long completions that end at any step: the ends are not known when the next burst is queued.
-  settings.max_tokens = 300;
-  for (std::int32_t token = 0; token < 50; ++token) settings.stop_tokens.push_back(17 + 90 * token);
-  rollout::Engine engine(config,
-                         {.model = {device, wanted.dtype, 2, wanted.fp32_logits},
-                          .sequences = wanted.sequences,
-                          .longest = 75 + settings.max_tokens,
-                          .pages = wanted.pages,
-                          .burst = 8},
-                         shards);
-  const auto completions = engine.generate(requests, settings);
-  const auto batch = batch_of(requests, completions);
-  model::TransformerOptions training;
-  training.device = device;
-  training.dtype = wanted.dtype;
-  training.adapter_scale = 2;
-  training.fp32_logits = wanted.fp32_logits;
-  model::Transformer transformer(config, training);
-  const double temperature = wanted.temperature > 0 ? wanted.temperature : 1;
-  const auto scores =
-      transformer.score(train::to_device(batch, device), temperature, shards).log_probs.cpu();
-  const auto* score = scores.const_data_ptr<float>();
-  double most = 0, sum = 0;
-  for (const auto& group : completions)
-    for (const auto& one : group)
-      for (const float sampled : one.log_probs) {
-        const double off = std::abs(static_cast<double>(sampled - *score++));
-        most = std::isnan(off) ? off : std::max(most, off);
-        sum += off;
-      }
-  const double mean = sum / static_cast<double>(batch.target_tokens);
-  const auto& counts = engine.counts();
+  // Sets `b` of the adapters, so that they change the output.
+  void change_adapters(std::uint64_t seed) {
+    at::manual_seed(seed);
+    for (const auto& unit : shards_.layout().units)
+      for (const auto* flat : {&unit.trained, &unit.frozen})
+        for (const auto& slot : flat->slots)
+          if (slot.name.find("lora_B") != std::string::npos)
+            shards_.set(slot.name, at::randn(slot.shape, at::TensorOptions(device_)).mul_(.02));
+  }
+
+  struct Generated {
+    std::vector<std::vector<rollout::Completion>> completions;
+    rollout::Engine::Counts counts;
+    std::int64_t tokens = 0;
+    double most = 0, mean = 0;  // differences from the trainer's log-probabilities
+
+    bool within(const Case& wanted) const { return most <= wanted.most && mean <= wanted.mean; }
+  };
+
+  Generated generate(std::int64_t sequences, std::int64_t pages) {
+    const auto requests = make_requests(config_.vocab_size, wanted_.sequences);
+    rollout::GenerationSettings settings;
+    settings.sampling.temperature = wanted_.temperature;
+    settings.repetition_penalty = wanted_.penalty;
+    // Long completions that end at any step: the ends are not known when the next burst is queued.
+    settings.max_tokens = 300;
+    for (std::int32_t token = 0; token < 50; ++token)
+      settings.stop_tokens.push_back(17 + 90 * token);
+    Generated generated;
+    {
+      rollout::Engine engine(config_,
+                             {.model = {device_, wanted_.dtype, kScale, wanted_.fp32_logits},
+                              .sequences = sequences,
+                              .longest = 75 + settings.max_tokens,
+                              .pages = pages,
+                              .burst = 8},
+                             shards_);
+      generated.completions = engine.generate(requests, settings);
+      generated.counts = engine.counts();
+    }
+    compare(requests, generated);
+    return generated;
+  }
+
+ private:
+  static constexpr double kScale = 2;  // of the adapters
+
+  static model::ModelConfig config_of(const Case& wanted) {
+    auto config = bench::shape(wanted.shape);
+    config.layers = 4;
+    config.vocab_size = 5000;
+    return config;
+  }
+  static model::LoraShape adapters_of(const Case& wanted) {
+    auto lora = bench::lora_of_rank(wanted.lora);
+    if (wanted.some_adapters) lora.targets = {"q_proj", "v_proj", "gate_proj"};
+    return lora;
+  }
+  static parallel::ShardOptions options_of(const Case& wanted, at::Device device) {
+    parallel::ShardOptions options;
+    options.device = device;
+    options.dtype = wanted.dtype;
+    options.trains = false;
+    return options;
+  }
+
+  void compare(const std::vector<rollout::Request>& requests, Generated& generated) {
+    const auto batch = batch_of(requests, generated.completions);
+    model::TransformerOptions training;
+    training.device = device_;
+    training.dtype = wanted_.dtype;
+    training.adapter_scale = kScale;
+    training.fp32_logits = wanted_.fp32_logits;
+    model::Transformer transformer(config_, training);
+    const double temperature = wanted_.temperature > 0 ? wanted_.temperature : 1;
+    const auto scores =
+        transformer.score(train::to_device(batch, device_), temperature, shards_).log_probs.cpu();
+    const auto* score = scores.const_data_ptr<float>();
+    double sum = 0;
+    for (const auto& group : generated.completions)
+      for (const auto& one : group)
+        for (const float sampled : one.log_probs) {
+          const double off = std::abs(static_cast<double>(sampled - *score++));
+          generated.most = std::isnan(off) ? off : std::max(generated.most, off);
+          sum += off;
+        }
+    generated.tokens = batch.target_tokens;
+    generated.mean = sum / static_cast<double>(batch.target_tokens);
+  }
+
+  Case wanted_;
+  at::Device device_;
+  model::ModelConfig config_;
+  parallel::Shards shards_;
+};
+
+bool check(const Case& wanted, at::Device device, comm::Comm& comm) {
+  const auto generated = Policy(wanted, device, comm).generate(wanted.sequences, wanted.pages);
+  const auto& counts = generated.counts;
   const bool full = counts.rows_while_waiting > counts.steps_while_waiting * wanted.sequences * .75;
-  const bool good = most <= wanted.most && mean <= wanted.mean && counts.queued_behind > 0 &&
+  const bool good = generated.within(wanted) && counts.queued_behind > 0 &&
                     (counts.computed_again > 0) == (wanted.pages > 0) && (full || wanted.pages > 0);
   printf(
       "%-5s %-37s %ld tokens: log-probs off by %.2e at most (limit %.0e), %.2e on average (%.0e); "
       "%ld bursts behind others, %ld tokens again\n",
-      good ? "ok" : "BAD", wanted.name, static_cast<long>(batch.target_tokens), most, wanted.most,
-      mean, wanted.mean, static_cast<long>(counts.queued_behind),
+      good ? "ok" : "BAD", wanted.name, static_cast<long>(generated.tokens), generated.most,
+      wanted.most, generated.mean, wanted.mean, static_cast<long>(counts.queued_behind),
       static_cast<long>(counts.computed_again));
+  return good;
+}
+
+bool same(const std::vector<std::vector<rollout::Completion>>& a,
+          const std::vector<std::vector<rollout::Completion>>& b) {
+  return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
+    return std::ranges::equal(x, y, [](const auto& one, const auto& other) {
+      return one.tokens == other.tokens && one.log_probs == other.log_probs;
+    });
+  });
+}
+
+// Fills what the allocator has cached with NaN, in pieces of other sizes than generation uses.
+void spoil_free_memory(at::Device device) {
+  const auto bytes = at::TensorOptions(device).dtype(at::kByte);
+  std::vector<at::Tensor> held;
+  for (const std::int64_t size : {300'000, 900'000, 7'000'000, 40'000'000, 150'000'000})
+    for (int i = 0; i < 8; ++i) held.push_back(at::full({size}, 0xff, bytes));
+}
+
+// Calls with other adapters, batch sizes and numbers of pages, in one process. Between them, what
+// they have freed is used for something else. The last call repeats the first one.
+bool check_calls(const Case& wanted, at::Device device, comm::Comm& comm) {
+  Policy policy(wanted, device, comm);
+  struct Call {
+    std::uint64_t adapters;
+    std::int64_t sequences, pages;
+  };
+  std::vector<Policy::Generated> calls;
+  bool good = true;
+  double most = 0, mean = 0;
+  for (const auto& [adapters, sequences, pages] :
+       {Call{1, 13, 0}, Call{2, 13, 0}, Call{3, 60, 0}, Call{4, 5, 0}, Call{5, 33, 60},
+        Call{6, 60, 0}, Call{7, 1, 0}, Call{1, 13, 0}}) {
+    policy.change_adapters(adapters);
+    spoil_free_memory(device);
+    const auto& call = calls.emplace_back(policy.generate(sequences, pages));
+    good = good && call.within(wanted);
+    most = std::isnan(call.most) ? call.most : std::max(most, call.most);
+    mean = std::isnan(call.mean) ? call.mean : std::max(mean, call.mean);
+  }
+  const bool repeated = same(calls.front().completions, calls.back().completions);
+  const bool changed = !same(calls[0].completions, calls[1].completions);
+  good = good && repeated && changed;
+  printf("%-5s %-37s %zu calls: log-probs off by %.2e at most, %.2e on average; %s\n",
+         good ? "ok" : "BAD", wanted.name, calls.size(), most, mean,
+         !repeated  ? "the last call differs from the first"
+         : !changed ? "other adapters make no difference"
+                    : "the last call repeats the first");
   return good;
 }
 
@@ -164,6 +275,10 @@ int main() {
         Case{"bf16, LoRA 16 of some, 130 sequences", bf16, 16, 1, 1, .2, .01, false, 0, "0.5B",
              true, 130}})
     if (gpu || wanted.dtype == at::kFloat) good = check(wanted, device, *comm) && good;
+  for (const auto& wanted : {Case{"calls, fp32, LoRA", at::kFloat, 8},
+                             Case{"calls, bf16, LoRA 16", bf16, 16, 1, 1, .2, .01},
+                             Case{"calls, bf16, LoRA 16, penalty", bf16, 16, 1.3, 1, .2, .01}})
+    if (gpu || wanted.dtype == at::kFloat) good = check_calls(wanted, device, *comm) && good;
   comm->close();
   return good ? 0 : 1;
 }
