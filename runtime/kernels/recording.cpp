@@ -1,8 +1,10 @@
 #include "runtime/kernels/recording.hpp"
 
+#include <exception>
 #include <utility>
 
 #ifdef MGPU_CUDA
+#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -35,6 +37,32 @@ void make_room() {
     c10::cuda::CUDACachingAllocator::emptyCache();
 }
 
+// Makes another stream the current one. Its work comes after what is queued on the stream before,
+// and before what is queued there afterwards, also after an exception.
+class Detour {
+ public:
+  explicit Detour(c10::cuda::CUDAStream stream)
+      : before_(c10::cuda::getCurrentCUDAStream(stream.device_index())), guard_(stream) {
+    event_.record(before_);
+    event_.block(stream);
+  }
+  Detour(const Detour&) = delete;
+  Detour& operator=(const Detour&) = delete;
+  ~Detour() {
+    try {
+      event_.record(guard_.current_stream());
+      event_.block(before_);
+    } catch (const std::exception&) {
+      // The device has failed: nothing runs any more, and the next call reports it.
+    }
+  }
+
+ private:
+  c10::cuda::CUDAStream before_;
+  at::cuda::CUDAEvent event_;
+  c10::cuda::CUDAStreamGuard guard_;
+};
+
 }  // namespace
 
 struct Recording::Store::Graphs {
@@ -66,28 +94,33 @@ struct Recording::Graph {
 Recording::Store::Store(at::Device device)
     : device_(device), graphs_(device.is_cuda() ? std::make_unique<Graphs>() : nullptr) {}
 
-Recording::Recording(Store& store, std::function<void()> work)
-    : store_(store), work_(std::move(work)) {
-  if (!store_.graphs_) return;
-  const auto stream = recording_stream(store_.device_);
-  c10::cuda::getCurrentCUDAStream(store_.device_.index()).synchronize();
-  const c10::cuda::CUDAStreamGuard guard(stream);
-  work_();  // libraries allocate their workspaces at the first call
-  stream.synchronize();
-  make_room();
-  graph_ = std::make_unique<Graph>(*store_.graphs_);
-  // Thread-local mode: other threads, such as the watchdog of collectives, keep calling the driver.
-  graph_->graph.capture_begin(store_.graphs_->pool, cudaStreamCaptureModeThreadLocal);
-  work_();
-  graph_->graph.capture_end();
-}
-
 void Recording::run() {
   if (graph_) {
     graph_->graph.replay();
-  } else {
+    return;
+  }
+  if (!store_.graphs_) {
+    work_();
+    return;
+  }
+  {
+    // Libraries allocate their workspaces at the first call on a stream.
+    const Detour detour(recording_stream(store_.device_));
     work_();
   }
+  record();
+}
+
+// The work is not executed meanwhile.
+void Recording::record() {
+  make_room();
+  const c10::cuda::CUDAStreamGuard guard(recording_stream(store_.device_));
+  auto graph = std::make_unique<Graph>(*store_.graphs_);
+  // Thread-local mode: other threads, such as the watchdog of collectives, keep calling the driver.
+  graph->graph.capture_begin(store_.graphs_->pool, cudaStreamCaptureModeThreadLocal);
+  work_();
+  graph->graph.capture_end();
+  graph_ = std::move(graph);
 }
 
 #else
@@ -97,9 +130,6 @@ struct Recording::Graph {};
 
 Recording::Store::Store(at::Device device) : device_(device) {}
 
-Recording::Recording(Store& store, std::function<void()> work)
-    : store_(store), work_(std::move(work)) {}
-
 void Recording::run() {
   work_();
 }
@@ -107,6 +137,9 @@ void Recording::run() {
 #endif
 
 Recording::Store::~Store() = default;
+
+Recording::Recording(Store& store, std::function<void()> work)
+    : store_(store), work_(std::move(work)) {}
 Recording::~Recording() = default;
 
 }  // namespace mgpu::ops

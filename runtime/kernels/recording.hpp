@@ -7,10 +7,11 @@
 
 namespace mgpu::ops {
 
-// Work that is repeated many times on the same tensors. On a GPU the constructor records it as a
-// CUDA graph, and run() replays the graph without the host's part. So the work must not read values
-// on the host, and its results must go to tensors that outlive it. Elsewhere run() simply calls the
-// work.
+// Work that is repeated many times on the same tensors. On a GPU the first run() executes the work
+// and then records it as a CUDA graph; later ones replay the graph without the host's part. So the
+// work must not read values on the host, and its results must go to tensors that outlive it. No
+// run() waits for the device: the host records while the device computes what is queued. Elsewhere
+// run() simply calls the work.
 class Recording {
  public:
   // The recordings of one store share memory for temporary tensors, so they must not run at the
@@ -27,7 +28,6 @@ class Recording {
     std::unique_ptr<Graphs> graphs_;  // on a GPU
   };
 
-  // Recording runs the work twice on the tensors as they are.
   Recording(Store& store, std::function<void()> work);
   ~Recording();
 
@@ -35,6 +35,8 @@ class Recording {
 
  private:
   struct Graph;
+  void record();
+
   Store& store_;
   std::function<void()> work_;
   std::unique_ptr<Graph> graph_;  // on a GPU
