@@ -1,13 +1,15 @@
 // Compares the log-probabilities that the engine computes on a GPU, in recorded steps over batches
 // of changing sizes that are queued behind each other, with those of the trainer's own arithmetic.
 // Then it repeats calls in one process whose memory is used for something else in between. Prints
-// one line per case and exits with status 1 if a case fails.
+// one line per case and exits with status 1 if a case fails. An argument selects the cases whose
+// names contain it.
 #include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "runtime/comm/comm.hpp"
 #include "runtime/model/transformer.hpp"
@@ -245,12 +247,17 @@ bool check_calls(const Case& wanted, at::Device device, comm::Comm& comm) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const std::string_view part = argc > 1 ? argv[1] : "";
   const bool gpu = train::visible_gpus() > 0;
   const auto device = train::take_device(0, gpu);
   const auto comm = comm::join({}, {});
   const auto bf16 = at::kBFloat16;
   bool good = true;
+  const auto selected = [&](const Case& wanted) {
+    return (gpu || wanted.dtype == at::kFloat) &&
+           std::string_view(wanted.name).find(part) != std::string_view::npos;
+  };
   for (const auto& wanted :
        {Case{"fp32"}, Case{"fp32, temperature 0.7", at::kFloat, 0, 1, .7},
         Case{"fp32, greedy", at::kFloat, 0, 1, 0}, Case{"fp32, LoRA", at::kFloat, 8},
@@ -274,11 +281,11 @@ int main() {
              130},
         Case{"bf16, LoRA 16 of some, 130 sequences", bf16, 16, 1, 1, .2, .01, false, 0, "0.5B",
              true, 130}})
-    if (gpu || wanted.dtype == at::kFloat) good = check(wanted, device, *comm) && good;
+    if (selected(wanted)) good = check(wanted, device, *comm) && good;
   for (const auto& wanted : {Case{"calls, fp32, LoRA", at::kFloat, 8},
                              Case{"calls, bf16, LoRA 16", bf16, 16, 1, 1, .2, .01},
                              Case{"calls, bf16, LoRA 16, penalty", bf16, 16, 1.3, 1, .2, .01}})
-    if (gpu || wanted.dtype == at::kFloat) good = check_calls(wanted, device, *comm) && good;
+    if (selected(wanted)) good = check_calls(wanted, device, *comm) && good;
   comm->close();
   return good ? 0 : 1;
 }
