@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <ranges>
 #include <utility>
 
 #include "runtime/profiling/range.hpp"
@@ -38,7 +39,12 @@ UnfinishedWork::~UnfinishedWork() {
 
 Engine::Bucket& Engine::bucket(Work& work, std::size_t sequences) {
   const auto device = options_.model.device;
-  const auto rows = rows_for(static_cast<std::int64_t>(sequences), options_.sequences, device);
+  auto rows = rows_for(static_cast<std::int64_t>(sequences), options_.sequences, device);
+  // Without overlap the GPU waits while the host records.
+  if (device.is_cuda() && !may_overlap(work)) {
+    const auto sizes = std::views::keys(work.buckets);
+    rows = rows_for_few_steps(rows, {sizes.begin(), sizes.end()}, options_.model.dtype);
+  }
   auto& bucket = work.buckets[rows];
   if (bucket) return *bucket;
   // Without recording any number of rows is possible, so old buckets are not kept.

@@ -24,6 +24,16 @@ std::int64_t rows_for(std::int64_t count, std::int64_t max_count, at::Device dev
   return std::min(rows, std::max(max_count, count));
 }
 
+std::int64_t rows_for_few_steps(std::int64_t rows, const std::vector<std::int64_t>& recorded,
+                                at::ScalarType dtype) {
+  // In 16 bits a step mostly reads weights: on an H200 with 1.5B it takes 7 % longer with 64 rows
+  // than with one. In fp32 it mostly multiplies.
+  constexpr std::int64_t kSameTime = 64;
+  if (c10::elementSize(dtype) != 2) return rows;
+  const auto next = std::ranges::lower_bound(recorded, rows);
+  return next != recorded.end() && *next <= kSameTime ? *next : rows;
+}
+
 // The inputs of a burst in one piece of memory, int32. Each begins at a multiple of 256 bytes.
 struct Rows::Inputs {
   Tensor step, seeds;   // int64

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/Event.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <optional>
@@ -15,6 +16,12 @@ namespace mgpu::rollout {
 // The number of rows of a step with `count` sequences, at most `max_count`. On a GPU there are only
 // a few sizes, so that few steps must be recorded; the surplus rows are padding.
 std::int64_t rows_for(std::int64_t count, std::int64_t max_count, at::Device device);
+
+// The number of rows for a few steps that need `rows`, so few that recording another size costs
+// more than it saves: the next of the recorded sizes, in ascending order, with which a step takes
+// about the same time. If there is none, `rows`.
+std::int64_t rows_for_few_steps(std::int64_t rows, const std::vector<std::int64_t>& recorded,
+                                at::ScalarType dtype);
 
 struct RowsShape {
   std::int64_t rows = 0;

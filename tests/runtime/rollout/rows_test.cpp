@@ -32,6 +32,18 @@ TEST_CASE("a GPU uses few batch sizes, a CPU exactly the number of sequences") {
   CHECK(rows_for(80, 80, at::kCUDA) == 80);
 }
 
+TEST_CASE("a few steps use a recorded size with which they take about the same time") {
+  using rollout::rows_for_few_steps;
+  const std::vector<std::int64_t> recorded{16, 48, 96};
+  CHECK(rows_for_few_steps(8, recorded, at::kBFloat16) == 16);
+  CHECK(rows_for_few_steps(16, recorded, at::kBFloat16) == 16);
+  CHECK(rows_for_few_steps(24, recorded, at::kHalf) == 48);
+  CHECK(rows_for_few_steps(64, recorded, at::kBFloat16) == 64);  // 96 take longer
+  CHECK(rows_for_few_steps(128, recorded, at::kBFloat16) == 128);
+  CHECK(rows_for_few_steps(8, recorded, at::kFloat) == 8);
+  CHECK(rows_for_few_steps(8, {}, at::kBFloat16) == 8);
+}
+
 TEST_CASE("padding rows write to page 0, also after other sequences") {
   Rows rows({.rows = 4, .pages = 3, .burst = 2}, at::kCPU);
   const std::vector<std::int32_t> long_one{5, 6, 7}, short_one{9};
