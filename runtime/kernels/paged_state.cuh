@@ -85,19 +85,26 @@ struct Past {
 constexpr int kPageTokens = 16;
 constexpr int kHeadsOfProduct = 8;  // unused ones are zeros
 
-// The queries of one key head, as a warp holds them: lane l has those of head l / 4.
-template <class T, int kDim>
+// The queries of one key head, as a warp holds them: lane l has those of head l / 4. kInTiles: keys
+// are in tiles of 64 dimensions with the copy engine's swizzle of 128 bytes.
+template <class T, int kDim, bool kInTiles = false>
 struct Queries {
   Pack packs[kDim / 32];
+
+  // Of packs[c], for the column l % 4. In tiles, the 16 bytes that lanes of adjacent rows read at a
+  // time are in different banks of shared memory.
+  __device__ static constexpr int first_dimension(int c, int column) {
+    return kInTiles ? c / 2 * 64 + column * 16 + c % 2 * 8 : c * 32 + column * 8;
+  }
 
   __device__ void load(const PagedAttention& a, std::int64_t sequence, int kv_head, int heads) {
     const int row = threadIdx.x % 32 / 4, column = threadIdx.x % 4;
     const T* at = static_cast<const T*>(a.q) + sequence * a.q_stride +
-                  static_cast<std::int64_t>(kv_head * heads + row) * kDim + column * 8;
+                  static_cast<std::int64_t>(kv_head * heads + row) * kDim;
 #pragma unroll
     for (int c = 0; c < kDim / 32; ++c) {
       if (row < heads) {
-        packs[c] = load_pack(at + c * 32);
+        packs[c] = load_pack(at + first_dimension(c, column));
       } else {
         packs[c] = {};
       }
@@ -106,11 +113,11 @@ struct Queries {
 };
 
 // Adds a page: key(i, c) is 16 bytes of the key of token l / 4 + 8 i, the dimensions from
-// 32 c + 8 (l % 4); value(t, p) is 16 bytes of the value of token 2 (l % 4) + {0, 1, 8, 9}[t], the
-// dimensions from 64 p + 8 (l / 4). Tokens from `left` on do not count.
-template <class T, int kDim, class Key, class Value>
-__device__ inline void add_page(Past<kDim>& past, const Queries<T, kDim>& q, const Key& key,
-                                const Value& value, int left, float scale) {
+// first_dimension(c, l % 4); value(t, p) is 16 bytes of the value of token 2 (l % 4) +
+// {0, 1, 8, 9}[t], the dimensions from 64 p + 8 (l / 4). Tokens from `left` on do not count.
+template <class T, int kDim, bool kInTiles, class Key, class Value>
+__device__ inline void add_page(Past<kDim>& past, const Queries<T, kDim, kInTiles>& q,
+                                const Key& key, const Value& value, int left, float scale) {
   const int row = threadIdx.x % 32 / 4;
   Accumulator s{};  // [16 tokens x 8 heads]
 #pragma unroll

@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
   begin_after_earlier_kernels();
   for (; copied < min(kStages, count); ++copied) copy_page(copied);
 
-  Queries<T, kDim> q;
+  Queries<T, kDim, true> q;
   q.load(a, sequence, kv_head, heads);
   const float scale = a.scale * kLog2e;
   Past<kDim> past;
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
         past, q,
         [&](int half, int c) {
           return load_chunk(page + static_cast<unsigned>(c / 2 * kTileBytes), row + 8 * half,
-                            c % 2 * 4 + column);
+                            2 * column + c % 2);
         },
         [&](int t, int p) {
           return load_chunk(page + static_cast<unsigned>((kDim / 64 + p) * kTileBytes),
