@@ -104,19 +104,20 @@ install_torch() {
   say "torch $version: $python"
 }
 
-# The plug-in for Parquet and Arrow files is built against it; without it the build leaves that out.
-install_pyarrow() {
-  local python wanted
-  wanted=$(sed -n 's/^pyarrow==//p' "$root/scripts/requirements.txt")
+# A package of PyPI without which the build leaves something out: its name, how python prints its
+# version, and what is left out.
+install_optional() {
+  local python package=$1 wanted
+  wanted=$(sed -n "s/^$package==//p" "$root/scripts/requirements.txt")
   python=$("$root/scripts/torch_python.sh" "$version")
-  if (cd / && "$python" -c "import pyarrow; exit(pyarrow.__version__ != '$wanted')") >/dev/null 2>&1; then
-    say "pyarrow $wanted: $python"
+  if (cd / && "$python" -c "$2; exit(version != '$wanted')") >/dev/null 2>&1; then
+    say "$package $wanted: $python"
   elif [ -x "$venv/bin/python3" ] && [ "$python" = "$venv/bin/python3" ]; then
-    say "installing pyarrow $wanted into ${venv#"$root/"}"
-    quietly "$venv/bin/pip" install --no-input --disable-pip-version-check "pyarrow==$wanted" ||
-      die "pip could not install pyarrow; is there a network?"
+    say "installing $package $wanted into ${venv#"$root/"}"
+    quietly "$venv/bin/pip" install --no-input --disable-pip-version-check "$package==$wanted" ||
+      die "pip could not install $package; is there a network?"
   else
-    say "pyarrow $wanted: none, so Parquet and Arrow files are not read; $python -m pip install pyarrow==$wanted"
+    say "$package $wanted: none, so $3; $python -m pip install $package==$wanted"
   fi
 }
 
@@ -219,7 +220,14 @@ else
   install_packages
 fi
 if [ "$torch" = 1 ]; then install_torch; fi
-if [ "$torch" = 1 ]; then install_pyarrow; fi
+if [ "$torch" = 1 ]; then
+  # The plug-in for Parquet and Arrow files is built against it.
+  install_optional pyarrow "from pyarrow import __version__ as version" \
+    "Parquet and Arrow files are not read"
+  install_optional nvidia-cudnn-frontend \
+    "import importlib.metadata as m; version = m.version('nvidia-cudnn-frontend')" \
+    "training on packed rows is slower"
+fi
 if [ "$torch" = 1 ] && [ "$tests" = 1 ]; then install_peers; fi
 asked_for_cuda=$cuda
 # Without our kernels GPUs are slower.

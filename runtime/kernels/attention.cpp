@@ -1,5 +1,6 @@
 #include "runtime/kernels/attention.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
@@ -8,7 +9,9 @@
 #include <ATen/ops/empty_like.h>
 
 #include "runtime/kernels/attention_layout.hpp"
+#include "runtime/kernels/attention_packed.hpp"
 #include "runtime/kernels/attention_parts.hpp"
+#include "runtime/kernels/capability.hpp"
 #include "runtime/kernels/shared_beginnings.hpp"
 
 namespace mgpu::ops {
@@ -73,11 +76,28 @@ Tensor memory_efficient_backward(const Tensor& g, const Heads& h, const Tensor& 
 
 }  // namespace
 
+void choose_attention(Sequences& s, const HeadShape& shape, at::Device device,
+                      at::ScalarType dtype) {
+  s.packed.reset();
+  s.cudnn.clear();
+  s.rest = s.rest_starts = Tensor();
+  if (!device.is_cuda() || s.beginnings.count > 0 || s.longest <= 1 || dtype == at::kFloat ||
+      !is_ampere_or_newer(device) || at::globalContext().deterministicAlgorithms())
+    return;
+  const AttentionShape model{
+      .heads = shape.heads, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim};
+  const bool needs_no_padding = s.equal && s.longest % kAttentionStep == 0;
+  if (needs_no_padding) divide_sequences(s, model, device);
+  if (s.cudnn.empty() && !pack_sequences(s, model, device, dtype) && !needs_no_padding)
+    divide_sequences(s, model, device);
+}
+
 Attention attention(const Tensor& qkv, const HeadShape& shape, const Sequences& s) {
   if (s.beginnings.count > 0) return attention_with_beginnings(qkv, shape, s);
   const auto h = split(qkv, shape);
   if (!qkv.is_cuda()) return on_cpu(h, shape, s);
   if (!can_flash(qkv)) return memory_efficient(h, shape, s);
+  if (s.packed) return packed_attention(h, *s.packed);
   if (!s.cudnn.empty()) return attention_in_parts(h, s);
   return flash_attention(h, s.starts, s.longest);
 }
@@ -88,10 +108,14 @@ Tensor attention_backward(const Tensor& g, const Tensor& qkv, const Attention& s
   const auto h = split(qkv, shape);
   if (!qkv.is_cuda()) return on_cpu_backward(g, h, qkv, saved, shape, s);
   if (!can_flash(qkv)) return memory_efficient_backward(g, h, qkv, saved, shape, s);
-  if (!s.cudnn.empty()) {
-    Tensor packed = at::empty_like(qkv);
-    attention_in_parts_backward(g.view_as(h.q), h, saved, s, split(packed, shape));
-    return packed;
+  if (s.packed || !s.cudnn.empty()) {
+    Tensor gradient = at::empty_like(qkv);
+    const auto to = split(gradient, shape);
+    if (s.packed)
+      packed_attention_backward(g.view_as(h.q), h, saved, *s.packed, to);
+    else
+      attention_in_parts_backward(g.view_as(h.q), h, saved, s, to);
+    return gradient;
   }
   const auto gradients = flash_attention_backward(g.view_as(h.q), h, saved, s.starts, s.longest);
   return pack(gradients.q, gradients.k, gradients.v, qkv, shape);

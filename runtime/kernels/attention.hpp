@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "runtime/kernels/attention_plans.hpp"
@@ -27,6 +28,14 @@ struct SharedBeginnings {
   Tensor device_starts, device_branch_starts;
 };
 
+class PackedPlan;
+
+// The sequences of a micro-batch for one call of cuDNN.
+struct PackedSequences {
+  std::shared_ptr<const PackedPlan> plan;
+  Tensor numbers;  // lengths and starts as the plan has them; int32 on the device
+};
+
 // The boundaries of a micro-batch's sequences.
 struct Sequences {
   Tensor starts;       // int32 [sequences + 1] on the device
@@ -37,7 +46,9 @@ struct Sequences {
   bool equal = false;  // all sequences have the same length
   // Undefined if `equal`: the index of every token in the padded layout [sequences, longest].
   Tensor places;
-  // On a GPU, what cuDNN computes; flash attention computes all, or the rest of it.
+  // On a GPU: set if one call of cuDNN computes all of them. Otherwise what cuDNN computes in
+  // parts; flash attention computes all, or the rest of it.
+  std::shared_ptr<const PackedSequences> packed;
   std::vector<CudnnPart> cudnn;
   Tensor rest, rest_starts;  // see AttentionDivision; on the device, undefined if there is no rest
   std::int64_t rest_longest = 0;

@@ -15,6 +15,10 @@ Heads split(const Tensor& qkv, const HeadShape& s) {
           rows.narrow(1, s.heads + s.kv_heads, s.kv_heads)};
 }
 
+std::span<const std::int32_t> host_starts_of(const Sequences& s) {
+  return {s.host_starts.const_data_ptr<std::int32_t>(), static_cast<std::size_t>(s.count + 1)};
+}
+
 Tensor to_dense(const Tensor& x, const Sequences& s) {
   if (s.equal) return x.view({s.count, s.longest, x.size(1), x.size(2)}).transpose(1, 2);
   Tensor padded = at::zeros({s.count * s.longest, x.size(1), x.size(2)}, x.options());

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 
 #include "runtime/kernels/attention.hpp"
 
@@ -13,6 +14,8 @@ struct Heads {
   Tensor q, k, v;  // [tokens, heads, head_dim] views
 };
 Heads split(const Tensor& qkv, const HeadShape& shape);
+
+std::span<const std::int32_t> host_starts_of(const Sequences& sequences);  // [sequences + 1]
 
 // Turns [tokens, heads, head_dim] into [sequences, heads, longest, head_dim]. Short sequences are
 // padded with zeros at their end, where the causal mask hides them from all real tokens.

@@ -1,6 +1,5 @@
 #include "runtime/kernels/attention_parts.hpp"
 
-#include <ATen/Context.h>
 #include <ATen/ops/_flash_attention_backward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
@@ -8,10 +7,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
-
-#include <span>
-
-#include "runtime/kernels/capability.hpp"
 
 namespace mgpu::ops {
 namespace {
@@ -49,19 +44,9 @@ Tensor on_device(const std::vector<T>& values, at::ScalarType type, at::Device d
 
 }  // namespace
 
-void choose_attention(Sequences& s, const HeadShape& shape, at::Device device,
-                      at::ScalarType dtype) {
+void divide_sequences(Sequences& s, const AttentionShape& model, at::Device device) {
   static AttentionPlans plans;  // of this process, as PyTorch's cache of them is
-  s.cudnn.clear();
-  s.rest = s.rest_starts = Tensor();
-  if (!device.is_cuda() || s.beginnings.count > 0 || s.longest <= 1 || dtype == at::kFloat ||
-      !is_ampere_or_newer(device) || at::globalContext().deterministicAlgorithms())
-    return;
-  const std::span starts(s.host_starts.const_data_ptr<std::int32_t>(),
-                         static_cast<std::size_t>(s.count + 1));
-  auto division = divide_attention(
-      starts, {.heads = shape.heads, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim},
-      plans);
+  auto division = divide_attention(host_starts_of(s), model, plans);
   s.cudnn = std::move(division.cudnn);
   if (s.cudnn.empty() || division.rest.empty()) return;
   s.rest = on_device(division.rest, at::kLong, device);

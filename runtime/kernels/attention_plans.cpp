@@ -7,20 +7,22 @@
 namespace mgpu::ops {
 namespace {
 
-// If all sequences of a micro-batch have one length, it is padded to a multiple of this: such a
-// micro-batch needs one plan only.
-constexpr std::int64_t kStep = 64;
 // Shorter sequences do not fill a GPU one at a time, and flash attention computes them all at once.
 constexpr std::int64_t kLeastAlone = 2048;
 constexpr std::int64_t kLengthsPerOctave = 8;
+// Of plans for several lengths. A length of twice the longest sequence costs nothing, twice the
+// sequences 1 % to 8 %, twice the tokens memory.
+constexpr std::int64_t kReserveOfSequences = 2, kStepsOfSequences = 2, kMostEmpty = 4;
+constexpr std::int64_t kLeastPacked = 128;
 
 std::int64_t round_up(std::int64_t x, std::int64_t step) {
   return (x + step - 1) / step * step;
 }
 
-std::int64_t length_alone(std::int64_t length) {
-  const auto octave = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(length)));
-  return round_up(length, octave / kLengthsPerOctave);
+// One of `steps` numbers between two powers of 2.
+std::int64_t round_up_in_octave(std::int64_t x, std::int64_t steps) {
+  const auto octave = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(x)));
+  return round_up(x, std::max<std::int64_t>(octave / steps, 1));
 }
 
 }  // namespace
@@ -36,6 +38,40 @@ bool AttentionPlans::count(const AttentionShape& shape) {
   plans_.insert(shape);
   if (plans_.size() >= limits_.most) counts_.clear();
   return true;
+}
+
+AttentionShape packed_shape(std::span<const std::int32_t> starts, const AttentionShape& model) {
+  auto shape = model;
+  shape.sequences = static_cast<std::int64_t>(starts.size()) - 1;
+  shape.tokens = starts.back();
+  for (std::size_t i = 0; i + 1 < starts.size(); ++i)
+    shape.length = std::max<std::int64_t>(shape.length, starts[i + 1] - starts[i]);
+  return shape;
+}
+
+AttentionShape with_reserve(const AttentionShape& shape) {
+  auto wider = shape;
+  wider.sequences = round_up_in_octave(kReserveOfSequences * shape.sequences, kStepsOfSequences);
+  wider.length = round_up_in_octave(std::max(shape.length, kLeastPacked), 1);
+  wider.tokens = round_up_in_octave(std::max(shape.tokens, kLeastPacked), 1);
+  return wider;
+}
+
+bool covers(const AttentionShape& wider, const AttentionShape& shape) {
+  return shape.sequences <= wider.sequences && shape.length <= wider.length &&
+         shape.tokens <= wider.tokens && shape.padded == wider.padded &&
+         shape.heads == wider.heads && shape.kv_heads == wider.kv_heads &&
+         shape.head_dim == wider.head_dim;
+}
+
+std::optional<AttentionShape> PackedShapes::count(const AttentionShape& shape) {
+  // In the order of the number of sequences.
+  const auto found =
+      std::ranges::find_if(shapes_, [&](const auto& other) { return covers(other, shape); });
+  const bool is_near = found != shapes_.end() && found->sequences <= kMostEmpty * shape.sequences;
+  const auto wider = with_reserve(shape);
+  if (!is_near && plans_.count(wider)) return *shapes_.insert(wider).first;
+  return found == shapes_.end() ? std::nullopt : std::optional(*found);
 }
 
 AttentionDivision divide_attention(std::span<const std::int32_t> starts,
@@ -64,10 +100,11 @@ AttentionDivision divide_attention(std::span<const std::int32_t> starts,
   const auto first = length_of(0);
   bool equal = true;
   for (std::size_t i = 1; i + 1 < starts.size(); ++i) equal = equal && length_of(i) == first;
-  if (equal && take({0, count, first, round_up(first, kStep)})) return result;
+  if (equal && take({0, count, first, round_up(first, kAttentionStep)})) return result;
   for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
     const auto length = length_of(i);
-    if (equal || length < kLeastAlone || !take({starts[i], 1, length, length_alone(length)}))
+    if (equal || length < kLeastAlone ||
+        !take({starts[i], 1, length, round_up_in_octave(length, kLengthsPerOctave)}))
       leave(i);
   }
   return result;

@@ -4,15 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
 
 namespace mgpu::ops {
 
-// What cuDNN needs a plan of its own for.
+// What cuDNN needs a plan of its own for: sequences of one length, or (`tokens` is not 0) at most
+// so many sequences and tokens, of any lengths up to `length`.
 struct AttentionShape {
   std::int64_t sequences = 0, length = 0;
+  std::int64_t tokens = 0;
   bool padded = false;  // cuDNN gets copies, which have other strides than views
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
 
@@ -47,6 +50,32 @@ class AttentionPlans {
   std::set<AttentionShape> plans_;
   std::map<AttentionShape, int> counts_;  // of shapes without a plan
 };
+
+// What a plan for all sequences at `starts` [sequences + 1] must cover. `model` has the heads.
+AttentionShape packed_shape(std::span<const std::int32_t> starts, const AttentionShape& model);
+// Whether a plan for `wider` computes `shape`.
+bool covers(const AttentionShape& wider, const AttentionShape& shape);
+// What a new plan for a shape is made for: more, so that few plans serve all micro-batches. Of the
+// sequences up to three times as many.
+AttentionShape with_reserve(const AttentionShape& shape);
+
+// Decides which plans for several lengths there are.
+class PackedShapes {
+ public:
+  explicit PackedShapes(const AttentionPlanLimits& limits = {}) : plans_(limits) {}
+
+  // Counts one more micro-batch of this shape. Returns the shape of the plan that computes it: that
+  // of a plan for up to four times the sequences, a new one, or any that covers it; nothing if
+  // there is none.
+  std::optional<AttentionShape> count(const AttentionShape& shape);
+
+ private:
+  AttentionPlans plans_;
+  std::set<AttentionShape> shapes_;  // with a plan
+};
+
+// Sequences of one length that is a multiple of this are what cuDNN computes fastest.
+inline constexpr std::int64_t kAttentionStep = 64;
 
 // A sequence, or adjacent ones of equal length, that cuDNN computes.
 struct CudnnPart {

@@ -41,6 +41,7 @@ constexpr std::int64_t kLeastLongest = 2;
 Sequences without_beginnings(const Sequences& s, bool flash) {
   Sequences plain = s;
   plain.beginnings = {};
+  plain.packed.reset();
   plain.cudnn.clear();
   if (flash) plain.longest = std::max(kLeastLongest, s.longest);
   return plain;

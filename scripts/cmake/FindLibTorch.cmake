@@ -51,6 +51,11 @@ endif()
 find_path(TORCH_NVTX_INCLUDE nvtx3/nvToolsExt.h NO_CACHE NO_DEFAULT_PATH
   PATHS ${torch_cuda_includes})
 
+find_path(TORCH_CUDNN_INCLUDE cudnn.h NO_CACHE NO_DEFAULT_PATH
+  PATHS ${TORCH_SITE}/nvidia/cudnn/include)
+find_path(TORCH_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h NO_CACHE NO_DEFAULT_PATH
+  PATHS ${TORCH_SITE}/include)
+
 # nccl.h must be the one that LibTorch was built with.
 file(STRINGS ${TORCH_SITE}/nvidia/nccl/include/nccl.h nccl_version REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) ")
 list(TRANSFORM nccl_version REPLACE ".* ([0-9]+)$" "\\1")

@@ -101,6 +101,7 @@ class Worker:
         self.torch = python_value(text, "__version__").partition("+")[0]
         self.cuda = python_value(text, "cuda") or ""
         self.notices = package_notices(torch.parent, "torch")
+        self.notices += package_notices(torch.parent, "nvidia_cudnn_frontend")
         major = self.cuda.partition(".")[0]
         with tempfile.TemporaryDirectory() as folder:
             target = pathlib.Path(folder, "mgpu-train")

@@ -17,6 +17,9 @@ void require(const std::string& what, bool holds);
 at::Tensor reference(const at::Tensor& x);
 const char* name_of(at::ScalarType type);
 
+// Attention by each implementation that there is for this type.
+void check_attentions(at::ScalarType type);
+
 // The parts of LoRA adapters in decoding.
 void check_low_rank(at::ScalarType type, double limit);
 

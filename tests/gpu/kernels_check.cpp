@@ -26,8 +26,6 @@
 #include <string>
 #include <utility>
 
-#include "runtime/data/batch.hpp"
-#include "runtime/kernels/attention.hpp"
 #include "runtime/kernels/int8.hpp"
 #include "runtime/kernels/nf4.hpp"
 #include "runtime/kernels/noise.hpp"
@@ -39,7 +37,6 @@
 #include "runtime/optim/moment_vectors.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/host_tensor.hpp"
-#include "runtime/train/to_device.hpp"
 #include "tests/gpu/kernel_checks.hpp"
 #include "tests/gpu/kernel_times.hpp"
 
@@ -425,76 +422,6 @@ void check_adamw_8bit(std::int64_t n, std::int64_t lead, at::ScalarType grad,
   }
 }
 
-ops::Sequences sequences(const std::vector<int>& lengths) {
-  ops::Sequences s;
-  std::vector<int> starts{0};
-  std::vector<std::int64_t> places;
-  for (const int length : lengths) {
-    starts.push_back(starts.back() + length);
-    s.longest = std::max<std::int64_t>(s.longest, length);
-  }
-  s.count = static_cast<std::int64_t>(lengths.size());
-  for (std::int64_t i = 0; i < s.count; ++i)
-    for (int j = 0; j < lengths[static_cast<std::size_t>(i)]; ++j)
-      places.push_back(i * s.longest + j);
-  s.tokens = starts.back();
-  s.equal = s.count * s.longest == s.tokens;
-  s.starts = s.host_starts = at::zeros({s.count + 1}, at::kInt);
-  for (std::size_t i = 0; i < starts.size(); ++i)
-    s.starts[static_cast<std::int64_t>(i)] = starts[i];
-  s.places = at::zeros({s.tokens}, at::kLong);
-  for (std::size_t i = 0; i < places.size(); ++i)
-    s.places[static_cast<std::int64_t>(i)] = places[i];
-  return s;
-}
-
-void check_attention(const std::vector<int>& lengths, const ops::HeadShape& shape,
-                     at::ScalarType type, double limit, bool cudnn) {
-  const auto host = sequences(lengths);
-  auto device = host;
-  // A shape gets its plan when it has come often.
-  for (int i = 0; cudnn && device.cudnn.empty() && i < 10; ++i)
-    ops::choose_attention(device, shape, at::kCUDA, type);
-  gpu_test::require("cuDNN computes what it should", cudnn == !device.cudnn.empty());
-  device.starts = host.starts.to(at::kCUDA);
-  device.places = host.places.to(at::kCUDA);
-  const auto qkv = draw({host.tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim}, type);
-  const auto g = draw({host.tokens, shape.heads * shape.head_dim}, type);
-  const auto got = ops::attention(qkv, shape, device);
-  const auto wanted = ops::attention(reference(qkv), shape, host);
-  const std::string name = std::string(device.equal ? " equal" : " ragged") + " " + name_of(type) +
-                           (type == at::kFloat ? ""
-                            : cudnn            ? " cuDNN"
-                                               : " flash");
-  compare("attention" + name, got.out, wanted.out, limit);
-  compare("attention_backward" + name, ops::attention_backward(g, qkv, got, shape, device),
-          ops::attention_backward(reference(g), reference(qkv), wanted, shape, host), limit);
-}
-
-// Beginnings, and for each the lengths of its branches. The oracle is the same layout on the CPU,
-// which the unit tests compare with whole sequences.
-void check_shared_beginnings(const std::vector<std::size_t>& beginnings,
-                             const std::vector<std::vector<std::size_t>>& branches,
-                             const ops::HeadShape& shape, at::ScalarType type, double limit) {
-  const std::vector<std::int32_t> some(256, 1);
-  data::BatchBuilder builder;
-  for (const auto length : beginnings) builder.add({std::span(some).first(length)});
-  for (std::size_t i = 0; i < branches.size(); ++i)
-    for (const auto length : branches[i]) builder.add_branch(i, {std::span(some).first(length)});
-  const auto batch = builder.take();
-  const auto host = train::to_device(batch, at::kCPU).sequences;
-  const auto device = train::to_device(batch, at::kCUDA).sequences;
-  const auto qkv = draw({host.tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim}, type);
-  const auto g = draw({host.tokens, shape.heads * shape.head_dim}, type);
-  const auto got = ops::attention(qkv, shape, device);
-  const auto wanted = ops::attention(reference(qkv), shape, host);
-  const auto name = std::string(" ") + name_of(type);
-  compare("attention to shared beginnings" + name, got.out, wanted.out, limit);
-  compare("its log-sum-exps" + name, got.lse, wanted.lse, 1e-3);
-  compare("its backward" + name, ops::attention_backward(g, qkv, got, shape, device),
-          ops::attention_backward(reference(g), reference(qkv), wanted, shape, host), limit);
-}
-
 // The head with fp32 logits: its weight is transposed, as in the forward pass.
 void check_product_in_fp32(std::int64_t rows, std::int64_t width, std::int64_t vocab,
                            at::ScalarType type) {
@@ -543,23 +470,7 @@ int main() {
     check_frequencies({1.5, 0, .8}, "top_p");
     check_token_scores(17, 151936, type, limit);
     check_token_scores(9, 1003, type, limit);
-    const double attention_limit = type == at::kFloat ? 1e-4 : type == at::kHalf ? 4e-3 : 1e-2;
-    for (const bool cudnn : {false, true}) {
-      if (cudnn && type == at::kFloat) continue;
-      check_attention({64, 64, 64}, {8, 2, 64}, type, attention_limit, cudnn);
-      // Lengths that are padded for cuDNN.
-      check_attention({70, 70, 70}, {8, 2, 64}, type, attention_limit, cudnn);
-      check_attention({193}, {12, 2, 128}, type, attention_limit, cudnn);
-      check_attention({2}, {8, 2, 64}, type, attention_limit, cudnn);
-      check_attention({128, 128}, {4, 4, 128}, type, attention_limit, cudnn);
-    }
-    check_attention({5, 64, 1, 130}, {8, 2, 64}, type, attention_limit, false);
-    if (type != at::kFloat)  // in parts; the short ones by flash attention
-      check_attention({300, 2500, 1, 2100, 4096}, {12, 2, 128}, type, attention_limit, true);
-    check_shared_beginnings({200}, {{64, 64, 64, 64}}, {12, 2, 128}, type, attention_limit);
-    check_shared_beginnings({5, 130, 1}, {{7, 1, 33}, {129}, {2, 70}}, {8, 2, 64}, type,
-                            attention_limit);
-    check_shared_beginnings({1, 1}, {{1, 1}, {1}}, {8, 2, 64}, type, attention_limit);
+    gpu_test::check_attentions(type);
     check_nf4(512, 896, false, type, type == at::kFloat ? 0 : 4e-3);
     check_nf4(4864, 896, true, type, type == at::kFloat ? 0 : 4e-3);
     check_int8(896, 4864, type, type == at::kFloat ? 1e-6 : 4e-3);

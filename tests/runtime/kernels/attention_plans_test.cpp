@@ -1,5 +1,7 @@
 #include "runtime/kernels/attention_plans.hpp"
 
+#include <algorithm>
+#include <set>
 #include <vector>
 
 #include "tests/support/catch.hpp"
@@ -7,7 +9,11 @@
 using mgpu::ops::AttentionPlanLimits;
 using mgpu::ops::AttentionPlans;
 using mgpu::ops::AttentionShape;
+using mgpu::ops::covers;
 using mgpu::ops::divide_attention;
+using mgpu::ops::packed_shape;
+using mgpu::ops::PackedShapes;
+using mgpu::ops::with_reserve;
 
 namespace {
 
@@ -133,4 +139,90 @@ TEST_CASE("sequences without a plan are left to flash attention", "[plans]") {
   const auto unequal = starts_of({4000, 2100});
   CHECK(divide_attention(unequal, kHeads, plans).cudnn.empty());
   CHECK(divide_attention(unequal, kHeads, plans).cudnn.size() == 2);
+}
+
+TEST_CASE("a plan for several lengths covers the micro-batch that it is made for", "[plans]") {
+  for (const auto& lengths : std::vector<std::vector<std::int32_t>>{
+           {1}, {300, 1}, {2048, 2049, 5}, {4569, 2798}, std::vector<std::int32_t>(41, 200)}) {
+    const auto starts = starts_of(lengths);
+    const auto shape = packed_shape(starts, kHeads);
+    CHECK(shape.sequences == static_cast<std::int64_t>(lengths.size()));
+    CHECK(shape.length == *std::ranges::max_element(lengths));
+    CHECK(shape.tokens == starts.back());
+    const auto wider = with_reserve(shape);
+    CHECK(covers(wider, shape));
+    CHECK(wider.sequences <= shape.sequences * 3);
+    CHECK(wider.length <= std::max<std::int64_t>(128, shape.length * 2));
+    CHECK(wider.tokens <= std::max<std::int64_t>(128, shape.tokens * 2));
+  }
+}
+
+namespace {
+
+// How many plans the micro-batches get whose numbers of sequences these are.
+std::size_t plans_for(const std::vector<std::int32_t>& counts, std::int32_t tokens) {
+  PackedShapes shapes;
+  std::set<AttentionShape> used;
+  for (const auto count : counts) {
+    const auto shape = packed_shape(
+        starts_of(std::vector<std::int32_t>(static_cast<std::size_t>(count), tokens / count)),
+        kHeads);
+    const auto plan = shapes.count(shape);
+    REQUIRE(plan);
+    CHECK(covers(*plan, shape));
+    CHECK(plan->sequences <= 4 * shape.sequences);
+    used.insert(*plan);
+  }
+  return used.size();
+}
+
+}  // namespace
+
+TEST_CASE("rows packed into bins need few plans", "[plans]") {
+  CHECK(plans_for({1, 2, 1, 3, 2, 2, 1}, 8100) <= 4);
+}
+
+TEST_CASE("a micro-batch with a few sequences more than all before gets no new plan", "[plans]") {
+  auto shape = kHeads;
+  shape.length = 2037;
+  shape.tokens = 7946;
+  PackedShapes shapes;
+  shape.sequences = 5;
+  const auto first = shapes.count(shape);
+  REQUIRE(first);
+  for (const std::int64_t sequences : {8, 7, 6, 4, 9, 5}) {
+    shape.sequences = sequences;
+    CHECK(shapes.count(shape) == first);
+  }
+}
+
+TEST_CASE("a micro-batch of few sequences gets a plan of its own, and until then a wider one",
+          "[plans]") {
+  PackedShapes shapes({.at_once = 1, .often = 2, .most = 2});
+  auto many = kHeads;
+  many.sequences = 16;
+  many.length = many.tokens = 4096;
+  auto half = many, few = many;
+  half.sequences = 8;
+  few.sequences = 2;
+  CHECK_FALSE(PackedShapes({.at_once = 0, .often = 2, .most = 2}).count(many));
+  const auto wide = with_reserve(many);
+  CHECK(shapes.count(many) == wide);
+  for (int i = 0; i < 5; ++i) CHECK(shapes.count(half) == wide);
+  CHECK(shapes.count(few) == wide);
+  CHECK(shapes.count(few) == with_reserve(few));
+  CHECK(shapes.count(many) == wide);
+}
+
+TEST_CASE("a plan does not cover more sequences, longer ones, more tokens or other heads",
+          "[plans]") {
+  const auto plan = packed_shape(starts_of({4000, 2100}), kHeads);
+  auto more = plan, longer = plan, larger = plan, heads = plan;
+  ++more.sequences;
+  ++longer.length;
+  ++larger.tokens;
+  heads.kv_heads = 4;
+  CHECK(covers(plan, plan));
+  for (const auto& other : {more, longer, larger, heads}) CHECK_FALSE(covers(plan, other));
+  CHECK(covers(more, plan));
 }
