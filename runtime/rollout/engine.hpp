@@ -94,7 +94,7 @@ class Engine {
   bool run_again(Work& work);
   void start_sequence(Work& work, std::size_t prompt, std::size_t index);
   void sample_first_tokens(Work& work, std::size_t first);
-  Bucket& bucket(Work& work, std::size_t sequences);
+  Bucket& bucket(Work& work, std::int64_t sequences, std::int64_t pages);
   bool may_overlap(const Work& work) const;
   void decode(Work& work);
   bool queue_burst(Work& work, std::int64_t most_steps);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
-#include <ranges>
 #include <utility>
 
 #include "runtime/profiling/range.hpp"
@@ -37,22 +36,26 @@ UnfinishedWork::~UnfinishedWork() {
   }
 }
 
-Engine::Bucket& Engine::bucket(Work& work, std::size_t sequences) {
+// The steps for so many sequences, of which the longest has `pages` pages at their end.
+Engine::Bucket& Engine::bucket(Work& work, std::int64_t sequences, std::int64_t pages) {
   const auto device = options_.model.device;
-  auto rows = rows_for(static_cast<std::int64_t>(sequences), options_.sequences, device);
+  pages = table_pages_for(pages, pages_in(options_.longest + options_.burst) + 1);
+  auto rows = rows_for(sequences, options_.sequences, device);
   // Without overlap the GPU waits while the host records.
   if (device.is_cuda() && !may_overlap(work)) {
-    const auto sizes = std::views::keys(work.buckets);
-    rows = rows_for_few_steps(rows, {sizes.begin(), sizes.end()}, options_.model.dtype);
+    std::vector<std::int64_t> recorded;
+    for (const auto& [size, bucket] : work.buckets)
+      if (size.first == pages) recorded.push_back(size.second);
+    rows = rows_for_few_steps(rows, recorded, options_.model.dtype);
   }
-  auto& bucket = work.buckets[rows];
+  auto& bucket = work.buckets[{pages, rows}];
   if (bucket) return *bucket;
   // Without recording any number of rows is possible, so old buckets are not kept.
   if (!device.is_cuda())
     std::erase_if(work.buckets, [](const auto& item) { return item.second != nullptr; });
   const bool asks = work.settings.repetition_penalty != 1;
   const RowsShape shape{.rows = rows,
-                        .pages = pages_in(options_.longest + options_.burst) + 1,
+                        .pages = pages,
                         .burst = work.burst,
                         .vocabulary = asks ? config_.vocab_size : 0,
                         .restricted = work.settings.allowed != nullptr ? config_.vocab_size : 0};
@@ -80,12 +83,17 @@ void Engine::decode(Work& work) {
 
 // Returns false if there is nothing to queue before the host has examined what is queued.
 bool Engine::queue_burst(Work& work, std::int64_t most_steps) {
-  std::int64_t count = 0, steps = 0;
+  std::int64_t count = 0, steps = 0, pages = 0;
   for (const auto& sequence : work.running)
     steps = std::max(steps, std::min(most_steps, sequence.left(work.settings)));
   if (steps == 0 || !provide_pages(work, steps)) return false;
-  for (const auto& sequence : work.running) count += sequence.left(work.settings) > 0 ? 1 : 0;
-  auto& [rows, step] = bucket(work, static_cast<std::size_t>(count));
+  for (const auto& sequence : work.running) {
+    if (sequence.left(work.settings) <= 0) continue;
+    ++count;
+    pages = std::max({pages, pages_in(sequence.position + sequence.queued + steps),
+                      static_cast<std::int64_t>(sequence.pages.size())});
+  }
+  auto& [rows, step] = bucket(work, count, pages);
   Burst burst{.sequences = {}, .steps = steps, .results = {}};
   std::vector<Rows::Row> now;
   std::vector<NewRow> fresh;

@@ -49,7 +49,7 @@ struct Engine::Masks {
   Tensor forbidden;  // tokens that must not be sampled
 };
 
-// Decoding steps with a fixed number of rows.
+// Decoding steps with a fixed number of rows and pages.
 struct Engine::Bucket {
   Rows rows;
   ops::Recording step;
@@ -87,11 +87,12 @@ struct Engine::Work {
   std::vector<std::size_t> unfinished;  // completions of each request
   LengthEstimate lengths;
   ops::Recording::Store recordings;
-  std::map<std::int64_t, std::unique_ptr<Bucket>> buckets;  // by their number of rows
-  std::deque<Burst> queued;                                 // the oldest first
-  Rows::State state;                                        // after the burst queued last
-  std::int64_t steps_since_start = 0;                       // of a sequence, queued
-  UnfinishedWork unfinished_work;                           // destroyed first
+  // By the pages of their tables, then by their number of rows.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Bucket>> buckets;
+  std::deque<Burst> queued;            // the oldest first
+  Rows::State state;                   // after the burst queued last
+  std::int64_t steps_since_start = 0;  // of a sequence, queued
+  UnfinishedWork unfinished_work;      // destroyed first
 };
 
 }  // namespace mgpu::rollout

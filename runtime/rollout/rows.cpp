@@ -24,6 +24,12 @@ std::int64_t rows_for(std::int64_t count, std::int64_t max_count, at::Device dev
   return std::min(rows, std::max(max_count, count));
 }
 
+std::int64_t table_pages_for(std::int64_t count, std::int64_t max_count) {
+  std::int64_t pages = 127;  // the most that attention does not divide
+  while (pages < count) pages *= 2;
+  return std::min(pages, max_count);
+}
+
 std::int64_t rows_for_few_steps(std::int64_t rows, const std::vector<std::int64_t>& recorded,
                                 at::ScalarType dtype) {
   // In 16 bits a step mostly reads weights: on an H200 with 1.5B it takes 7 % longer with 64 rows

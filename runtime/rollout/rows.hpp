@@ -17,6 +17,11 @@ namespace mgpu::rollout {
 // a few sizes, so that few steps must be recorded; the surplus rows are padding.
 std::int64_t rows_for(std::int64_t count, std::int64_t max_count, at::Device device);
 
+// The pages of a table whose longest sequence has `count` of `max_count` pages. There are only a
+// few sizes. Long tables are for long sequences only: attention divides those over several blocks,
+// which takes short ones longer, and the host sends the whole table in each burst.
+std::int64_t table_pages_for(std::int64_t count, std::int64_t max_count);
+
 // The number of rows for a few steps that need `rows`, so few that recording another size costs
 // more than it saves: the next of the recorded sizes, in ascending order, with which a step takes
 // about the same time. If there is none, `rows`.
@@ -25,7 +30,7 @@ std::int64_t rows_for_few_steps(std::int64_t rows, const std::vector<std::int64_
 
 struct RowsShape {
   std::int64_t rows = 0;
-  std::int64_t pages = 0;       // of a sequence, at most
+  std::int64_t pages = 0;       // of a sequence, at most: the width of the table
   std::int64_t burst = 1;       // steps of a burst, at most
   std::int64_t vocabulary = 0;  // 0: earlier tokens are not tracked
   std::int64_t restricted = 0;  // size of the vocabulary; 0: every token may be sampled

@@ -35,13 +35,14 @@ struct Case {
   bool some_adapters = false;  // only for q, v and gate
   long sequences = 13;         // at a time; there are 1.5 times as many or more
   long ends = 50;              // tokens, of 5,000, that end a completion
+  long more = 0;               // tokens of every other prompt, beside its first 5 to 74
 };
 
-std::vector<rollout::Request> make_requests(long vocabulary, long sequences) {
+std::vector<rollout::Request> make_requests(long vocabulary, long sequences, long more) {
   std::vector<rollout::Request> requests;
   for (long i = 0; i < std::max(20L, sequences / 2); ++i) {
     rollout::Request request;
-    for (long t = 0; t < 5 + i * 13 % 70; ++t)
+    for (long t = 0; t < 5 + i * 13 % 70 + i % 2 * more; ++t)
       request.tokens.push_back(static_cast<int>((i * 7919 + t * 104729) % vocabulary));
     for (long seed = 0; seed < 3; ++seed)
       request.seeds.push_back(static_cast<std::uint64_t>(i * 3 + seed));
@@ -106,7 +107,7 @@ class Policy {
   };
 
   Generated generate(std::int64_t sequences, std::int64_t pages) {
-    const auto requests = make_requests(config_.vocab_size, wanted_.sequences);
+    const auto requests = make_requests(config_.vocab_size, wanted_.sequences, wanted_.more);
     rollout::GenerationSettings settings;
     settings.sampling.temperature = wanted_.temperature;
     settings.repetition_penalty = wanted_.penalty;
@@ -119,7 +120,7 @@ class Policy {
       rollout::Engine engine(config_,
                              {.model = {device_, wanted_.dtype, kScale, wanted_.fp32_logits},
                               .sequences = sequences,
-                              .longest = 75 + settings.max_tokens,
+                              .longest = 75 + wanted_.more + settings.max_tokens,
                               .pages = pages,
                               .burst = 8},
                              shards_);
@@ -282,6 +283,11 @@ int main(int argc, char** argv) {
              130},
         Case{"bf16, LoRA 16 of some, 130 sequences", bf16, 16, 1, 1, .2, .01, false, 0, "0.5B",
              true, 130},
+        // The table of pages becomes wider, beside sequences that began with a narrow one.
+        Case{"fp32, long prompts", at::kFloat, 0, 1, 1, 1e-4, 1e-4, false, 0, "0.5B", false, 13, 50,
+             1900},
+        Case{"bf16, LoRA 16, long prompts", bf16, 16, 1, 1, .3, .015, false, 0, "1.5B", false, 64,
+             50, 1900},
         // Not queued behind each other, so that few sizes are recorded.
         Case{"bf16, LoRA 16, short completions", bf16, 16, 1, 1, .2, .01, false, 0, "0.5B", false,
              60, 450}})

@@ -83,6 +83,28 @@ TEST_CASE("the burst size does not change the completions", "[engine]") {
   }
 }
 
+TEST_CASE("sequences go on where the table of pages becomes wider", "[engine]") {
+  const auto config = small_config();
+  Kept kept(config);
+  auto greedy = settings();
+  greedy.sampling.temperature = 0;
+  greedy.stop_tokens = {};
+  rollout::Request request{.tokens = {}, .seeds = {1}};
+  for (int i = 0; i < 2020; ++i) request.tokens.push_back((i * 7 + i / 50) % kVocabulary);
+  const rollout::EngineOptions wide{
+      .sequences = 2, .longest = 2020 + kNew, .burst = GENERATE(1, 8)};
+  const auto whole = rollout::Engine(config, wide, kept).generate({requests()[0], request}, greedy);
+  const auto& tokens = whole[1][0].tokens;
+  REQUIRE(tokens.size() == kNew);
+  // The same with the first half in the prompt, so that the table is wide from the beginning.
+  request.tokens.insert(request.tokens.end(), tokens.begin(), tokens.begin() + kNew / 2);
+  greedy.max_tokens = kNew / 2;
+  const auto rest = rollout::Engine(config, wide, kept).generate({request}, greedy)[0][0];
+  CHECK(rest.tokens == std::vector(tokens.begin() + kNew / 2, tokens.end()));
+  for (std::size_t t = 0; t < rest.log_probs.size(); ++t)
+    CHECK(std::abs(rest.log_probs[t] - whole[1][0].log_probs[t + kNew / 2]) < 1e-4);
+}
+
 TEST_CASE("a small cache makes sequences wait and changes nothing else", "[engine]") {
   auto small = options();
   small.pages = GENERATE(6, 9, 20);  // 33 + 40 tokens need six

@@ -32,6 +32,18 @@ TEST_CASE("a GPU uses few batch sizes, a CPU exactly the number of sequences") {
   CHECK(rows_for(80, 80, at::kCUDA) == 80);
 }
 
+TEST_CASE("tables of pages have few widths, and short sequences a narrow one") {
+  using rollout::table_pages_for;
+  std::vector<std::int64_t> widths;
+  for (std::int64_t count = 1; count <= 1000; ++count) {
+    const auto pages = table_pages_for(count, 1000);
+    CHECK(pages >= count);
+    if (widths.empty() || widths.back() != pages) widths.push_back(pages);
+  }
+  CHECK(widths == std::vector<std::int64_t>{127, 254, 508, 1000});
+  CHECK(table_pages_for(3, 40) == 40);
+}
+
 TEST_CASE("a few steps use a recorded size with which they take about the same time") {
   using rollout::rows_for_few_steps;
   const std::vector<std::int64_t> recorded{16, 48, 96};
