@@ -115,7 +115,7 @@ install_optional() {
   elif [ -x "$venv/bin/python3" ] && [ "$python" = "$venv/bin/python3" ]; then
     say "installing $package $wanted into ${venv#"$root/"}"
     quietly "$venv/bin/pip" install --no-input --disable-pip-version-check "$package==$wanted" ||
-      die "pip could not install $package; is there a network?"
+      say "pip could not install $package, so $3; run this again with a network"
   else
     say "$package $wanted: none, so $3; $python -m pip install $package==$wanted"
   fi

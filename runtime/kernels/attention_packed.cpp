@@ -20,7 +20,7 @@ namespace {
 constexpr int kLeastCapability = 90;        // Hopper
 constexpr std::int64_t kMostHeadDim = 128;  // of cuDNN's backward pass on Hopper
 
-// What PackedSequences::numbers contains, each behind the other at a multiple of 16 bytes.
+// What PackedSequences::numbers contains, in this order, each from a multiple of 16 bytes on.
 constexpr std::array kNumbers{PackedOperand::lengths, PackedOperand::input_starts,
                               PackedOperand::out_starts, PackedOperand::key_starts,
                               PackedOperand::stats_starts};
@@ -57,22 +57,23 @@ Tensor numbers_of(std::span<const std::int32_t> starts, const AttentionShape& pl
 // The plans of this process for a device and a type.
 class PackedPlans {
  public:
-  // Counts a micro-batch of this shape. Null if there is no plan for it yet, or cuDNN supports
-  // none.
+  // Counts a micro-batch of this shape. Null if there is no plan for it.
   std::shared_ptr<const PackedPlan> count(const AttentionShape& shape, at::Device device,
                                           at::ScalarType type) {
     const auto chosen = shapes_.count(shape);
     if (!chosen) return nullptr;
     const auto found = plans_.find(*chosen);
     if (found != plans_.end()) return found->second;
-    std::shared_ptr<const PackedPlan> plan;
     try {
       const c10::DeviceGuard guard(device);
-      plan = build_packed_plan(*chosen, type);
+      return plans_.emplace(*chosen, build_packed_plan(*chosen, type)).first->second;
     } catch (const std::exception& e) {
-      TORCH_WARN_ONCE("attention of packed sequences is slower than with cuDNN: ", e.what());
+      TORCH_WARN_ONCE("cuDNN cannot compute up to ", chosen->sequences, " sequences of at most ",
+                      chosen->length, " tokens (", chosen->tokens,
+                      " in all) in one call, so their attention is slower: ", e.what());
+      shapes_.refuse(*chosen);
+      return nullptr;
     }
-    return plans_.emplace(*chosen, std::move(plan)).first->second;
   }
 
  private:

@@ -10,9 +10,10 @@ namespace {
 // Shorter sequences do not fill a GPU one at a time, and flash attention computes them all at once.
 constexpr std::int64_t kLeastAlone = 2048;
 constexpr std::int64_t kLengthsPerOctave = 8;
-// Of plans for several lengths. A length of twice the longest sequence costs nothing, twice the
-// sequences 1 % to 8 %, twice the tokens memory.
-constexpr std::int64_t kReserveOfSequences = 2, kStepsOfSequences = 2, kMostEmpty = 4;
+// What a plan for several lengths covers beyond its first micro-batch: a length of twice the
+// longest sequence costs nothing, twice the sequences 1 % to 8 % of the time, more tokens memory.
+constexpr std::int64_t kReserveOfSequences = 2, kStepsOfSequences = 2, kStepsOfTokens = 4;
+constexpr std::int64_t kMostEmpty = 4, kMostUnusedTokens = 2;  // times those of a micro-batch
 constexpr std::int64_t kLeastPacked = 128;
 
 std::int64_t round_up(std::int64_t x, std::int64_t step) {
@@ -53,7 +54,7 @@ AttentionShape with_reserve(const AttentionShape& shape) {
   auto wider = shape;
   wider.sequences = round_up_in_octave(kReserveOfSequences * shape.sequences, kStepsOfSequences);
   wider.length = round_up_in_octave(std::max(shape.length, kLeastPacked), 1);
-  wider.tokens = round_up_in_octave(std::max(shape.tokens, kLeastPacked), 1);
+  wider.tokens = round_up_in_octave(std::max(shape.tokens, kLeastPacked), kStepsOfTokens);
   return wider;
 }
 
@@ -68,10 +69,17 @@ std::optional<AttentionShape> PackedShapes::count(const AttentionShape& shape) {
   // In the order of the number of sequences.
   const auto found =
       std::ranges::find_if(shapes_, [&](const auto& other) { return covers(other, shape); });
-  const bool is_near = found != shapes_.end() && found->sequences <= kMostEmpty * shape.sequences;
+  const bool is_near = found != shapes_.end() && found->sequences <= kMostEmpty * shape.sequences &&
+                       found->tokens <= std::max(kMostUnusedTokens * shape.tokens, kLeastPacked);
   const auto wider = with_reserve(shape);
-  if (!is_near && plans_.count(wider)) return *shapes_.insert(wider).first;
+  if (!is_near && !refused_.contains(wider) && plans_.count(wider))
+    return *shapes_.insert(wider).first;
   return found == shapes_.end() ? std::nullopt : std::optional(*found);
+}
+
+void PackedShapes::refuse(const AttentionShape& shape) {
+  shapes_.erase(shape);
+  refused_.insert(shape);
 }
 
 AttentionDivision divide_attention(std::span<const std::int32_t> starts,

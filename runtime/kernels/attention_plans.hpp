@@ -55,8 +55,8 @@ class AttentionPlans {
 AttentionShape packed_shape(std::span<const std::int32_t> starts, const AttentionShape& model);
 // Whether a plan for `wider` computes `shape`.
 bool covers(const AttentionShape& wider, const AttentionShape& shape);
-// What a new plan for a shape is made for: more, so that few plans serve all micro-batches. Of the
-// sequences up to three times as many.
+// What a new plan for a shape covers: up to three times the sequences, twice the length and 1.25
+// times the tokens, so that few plans serve all micro-batches.
 AttentionShape with_reserve(const AttentionShape& shape);
 
 // Decides which plans for several lengths there are.
@@ -64,14 +64,17 @@ class PackedShapes {
  public:
   explicit PackedShapes(const AttentionPlanLimits& limits = {}) : plans_(limits) {}
 
-  // Counts one more micro-batch of this shape. Returns the shape of the plan that computes it: that
-  // of a plan for up to four times the sequences, a new one, or any that covers it; nothing if
-  // there is none.
+  // Counts one more micro-batch of this shape. Returns the shape of the plan that computes it, or
+  // nothing. A plan for at most four times the sequences and twice the tokens is used if there is
+  // one; otherwise a new plan, if the limits allow it; otherwise any plan that covers the shape.
   std::optional<AttentionShape> count(const AttentionShape& shape);
+  // The plan for this shape, which count() returned, cannot be built: it is not tried again.
+  void refuse(const AttentionShape& shape);
 
  private:
   AttentionPlans plans_;
   std::set<AttentionShape> shapes_;  // with a plan
+  std::set<AttentionShape> refused_;
 };
 
 // Sequences of one length that is a multiple of this are what cuDNN computes fastest.

@@ -36,7 +36,7 @@ class PackedPlan {
  public:
   virtual ~PackedPlan() = default;
   virtual const AttentionShape& shape() const = 0;
-  // Bytes on the device that a call needs for its time.
+  // Temporary memory of a call on the device, in bytes.
   virtual std::int64_t forward_workspace() const = 0;
   virtual std::int64_t backward_workspace() const = 0;
   // These queue the work on the current stream.

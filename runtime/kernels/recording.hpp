@@ -9,9 +9,9 @@ namespace mgpu::ops {
 
 // Work that is repeated many times on the same tensors. On a GPU the first run() executes the work
 // and then records it as a CUDA graph; later ones replay the graph without the host's part. So the
-// work must not read values on the host, and its results must go to tensors that outlive it. No
-// run() waits for the device: the host records while the device computes what is queued. Elsewhere
-// run() simply calls the work.
+// work must not read values on the host, and its results must go to tensors that outlive it. The
+// host records while the device computes what is queued; it waits for the device only if little
+// memory is free. Elsewhere run() simply calls the work.
 class Recording {
  public:
   // The recordings of one store share memory for temporary tensors, so they must not run at the

@@ -39,7 +39,11 @@ UnfinishedWork::~UnfinishedWork() {
 // The steps for so many sequences, of which the longest has `pages` pages at their end.
 Engine::Bucket& Engine::bucket(Work& work, std::int64_t sequences, std::int64_t pages) {
   const auto device = options_.model.device;
-  pages = table_pages_for(pages, pages_in(options_.longest + options_.burst) + 1);
+  const bool asks = work.settings.repetition_penalty != 1;
+  const bool restricts = work.settings.allowed != nullptr;
+  const auto most = pages_in(options_.longest + options_.burst) + 1;
+  // With masks of the vocabulary, buckets of several widths would take too much memory.
+  pages = asks || restricts ? most : table_pages_for(pages, most);
   auto rows = rows_for(sequences, options_.sequences, device);
   // Without overlap the GPU waits while the host records.
   if (device.is_cuda() && !may_overlap(work)) {
@@ -53,12 +57,11 @@ Engine::Bucket& Engine::bucket(Work& work, std::int64_t sequences, std::int64_t 
   // Without recording any number of rows is possible, so old buckets are not kept.
   if (!device.is_cuda())
     std::erase_if(work.buckets, [](const auto& item) { return item.second != nullptr; });
-  const bool asks = work.settings.repetition_penalty != 1;
   const RowsShape shape{.rows = rows,
                         .pages = pages,
                         .burst = work.burst,
                         .vocabulary = asks ? config_.vocab_size : 0,
-                        .restricted = work.settings.allowed != nullptr ? config_.vocab_size : 0};
+                        .restricted = restricts ? config_.vocab_size : 0};
   bucket = std::make_unique<Bucket>(shape, device, work.recordings, [this, &work](Rows& r) {
     draw(work, model_.step(r.input()), {r.seen(), r.forbidden()}, r.draw());
     r.advance();

@@ -25,7 +25,8 @@ std::int64_t rows_for(std::int64_t count, std::int64_t max_count, at::Device dev
 }
 
 std::int64_t table_pages_for(std::int64_t count, std::int64_t max_count) {
-  std::int64_t pages = 127;  // the most that attention does not divide
+  // The most with which attention on Hopper does not divide many sequences; see splits_of().
+  std::int64_t pages = 127;
   while (pages < count) pages *= 2;
   return std::min(pages, max_count);
 }

@@ -55,6 +55,17 @@ find_path(TORCH_CUDNN_INCLUDE cudnn.h NO_CACHE NO_DEFAULT_PATH
   PATHS ${TORCH_SITE}/nvidia/cudnn/include)
 find_path(TORCH_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h NO_CACHE NO_DEFAULT_PATH
   PATHS ${TORCH_SITE}/include)
+# Another package may have brought a version that the code was not written for.
+if(TORCH_CUDNN_FRONTEND_INCLUDE)
+  file(STRINGS ${TORCH_CUDNN_FRONTEND_INCLUDE}/cudnn_frontend_version.h frontend_version
+    REGEX "^#define CUDNN_FRONTEND_(MAJOR|MINOR)_VERSION ")
+  list(TRANSFORM frontend_version REPLACE ".* ([0-9]+)$" "\\1")
+  list(JOIN frontend_version "." frontend_version)
+  if(frontend_version VERSION_LESS 1.18 OR frontend_version VERSION_GREATER_EQUAL 2)
+    message(STATUS "cudnn-frontend ${frontend_version} is not used: 1.18 is needed")
+    set(TORCH_CUDNN_FRONTEND_INCLUDE "TORCH_CUDNN_FRONTEND_INCLUDE-NOTFOUND")
+  endif()
+endif()
 
 # nccl.h must be the one that LibTorch was built with.
 file(STRINGS ${TORCH_SITE}/nvidia/nccl/include/nccl.h nccl_version REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) ")

@@ -153,7 +153,7 @@ TEST_CASE("a plan for several lengths covers the micro-batch that it is made for
     CHECK(covers(wider, shape));
     CHECK(wider.sequences <= shape.sequences * 3);
     CHECK(wider.length <= std::max<std::int64_t>(128, shape.length * 2));
-    CHECK(wider.tokens <= std::max<std::int64_t>(128, shape.tokens * 2));
+    CHECK(wider.tokens <= std::max<std::int64_t>(128, shape.tokens * 5 / 4));
   }
 }
 
@@ -212,6 +212,35 @@ TEST_CASE("a micro-batch of few sequences gets a plan of its own, and until then
   CHECK(shapes.count(few) == wide);
   CHECK(shapes.count(few) == with_reserve(few));
   CHECK(shapes.count(many) == wide);
+}
+
+TEST_CASE("a micro-batch of far fewer tokens gets a plan of its own, which needs less memory",
+          "[plans]") {
+  PackedShapes shapes;
+  auto many = kHeads, few = kHeads;
+  many.sequences = few.sequences = 4;
+  many.length = few.length = 1000;
+  many.tokens = 8192;
+  few.tokens = 2400;
+  CHECK(shapes.count(many) == with_reserve(many));
+  CHECK(shapes.count(few) == with_reserve(few));
+  few.tokens = 5000;
+  CHECK(shapes.count(few) == with_reserve(many));
+}
+
+TEST_CASE("a plan that cannot be built is not tried again and hides no other", "[plans]") {
+  PackedShapes shapes;
+  auto many = kHeads, few = kHeads;
+  many.sequences = 16;
+  few.sequences = 2;
+  many.length = many.tokens = few.length = few.tokens = 4096;
+  CHECK(shapes.count(many) == with_reserve(many));
+  CHECK(shapes.count(few) == with_reserve(few));
+  shapes.refuse(with_reserve(few));
+  CHECK(shapes.count(few) == with_reserve(many));
+  shapes.refuse(with_reserve(many));
+  CHECK_FALSE(shapes.count(few));
+  CHECK_FALSE(shapes.count(many));
 }
 
 TEST_CASE("a plan does not cover more sequences, longer ones, more tokens or other heads",
