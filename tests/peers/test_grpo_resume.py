@@ -8,11 +8,6 @@ from grpo_trainer import ATOL, GrpoTest, prompt_rows
 from trainer import LIMIT, children, until, write_rows
 
 
-def descendants(pid):
-    found = children(pid)
-    return found + [each for child in found for each in descendants(child)]
-
-
 def trainers(job):
     """The ranks' processes, in the order of their start."""
     return [pid for pid in sorted(children(job.pid))
@@ -97,15 +92,7 @@ class Resume(GrpoTest):
         job = self.start_training(2, out="killed", **keys)
         first = self.dir / "killed" / "checkpoint-6" / "manifest.json"
         until(first.exists, LIMIT, "a checkpoint")
-        processes = [job.pid, *descendants(job.pid)]
-        self.assertGreaterEqual(len(processes), 3)
-        for pid in processes:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it was killed with the launcher
-        self.assertEqual(self.end(job).status, -signal.SIGKILL)
-        self.assert_all_gone(processes)
+        self.kill_all(job)
         left = sorted(int(path.name.split("-")[1])
                       for path in (self.dir / "killed").glob("checkpoint-*"))
         self.assertLess(left[-1], 30)

@@ -22,11 +22,6 @@ def flip_byte(path, at):
     path.write_bytes(content)
 
 
-def descendants(pid):
-    found = children(pid)
-    return found + [each for child in found for each in descendants(child)]
-
-
 class Resume(trainer.TrainerTest):
     """64 rows in steps of 8: step 12 is in the middle of the second epoch."""
 
@@ -93,15 +88,7 @@ class Resume(trainer.TrainerTest):
         job = self.start_training(2, out="killed", max_steps=240, **{**self.KEYS, **keys})
         first = self.dir / "killed" / "checkpoint-40" / "manifest.json"
         until(first.exists, trainer.LIMIT, "a checkpoint")
-        everybody = [job.pid, *descendants(job.pid)]
-        self.assertGreaterEqual(len(everybody), 3)
-        for pid in everybody:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it was killed with the launcher
-        self.assertEqual(self.end(job).status, -signal.SIGKILL)
-        self.assert_all_gone(everybody)
+        self.kill_all(job)
         left = sorted(path.name for path in (self.dir / "killed").glob("checkpoint-*"))
         self.assertIn("checkpoint-40", left)
         self.assertNotIn("checkpoint-240", left)

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import unittest
@@ -164,6 +165,11 @@ class Run:
 
 
 @unittest.skipIf(MISSING, MISSING)
+def descendants(pid):
+    found = children(pid)
+    return found + [each for child in found for each in descendants(child)]
+
+
 class TrainerTest(JobTest):
     """Trains in its own folder: self.model on self.rows, unless the recipe changes it."""
 
@@ -202,6 +208,18 @@ class TrainerTest(JobTest):
                               **(variables or {})})
         job.folder = folder
         return job
+
+    def kill_all(self, job):
+        """Ends the launcher and all of its processes with SIGKILL."""
+        processes = [job.pid, *descendants(job.pid)]
+        self.assertGreaterEqual(len(processes), 3)
+        for pid in processes:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it was killed with the launcher
+        self.assertEqual(self.end(job).status, -signal.SIGKILL)
+        self.assert_all_gone(processes)
 
     def end(self, job, limit=LIMIT):
         out, err = job.communicate(timeout=limit * SLOWER)
