@@ -17,6 +17,7 @@ import memory_limit  # noqa: E402
 import netns  # noqa: E402
 from harness import MGPU_RUN, alive, environment, until  # noqa: E402
 from progress import Progress, Reader  # noqa: E402
+from sizes import Sizes  # noqa: E402
 
 TORCH_PYTHON = os.environ.get("MGPU_TORCH_PYTHON") or sys.executable
 MARK = "SOAK_JOB"
@@ -76,6 +77,7 @@ class Job:
         # ranks gloo may add in another order.
         self.progress = Progress(1e-4 if setup.job == "pytorch" and setup.nodes > 1 else 0)
         self.net, self.limits, self.agents, self.readers = None, [], [], []
+        self.held = Sizes()
         try:
             self._start()
         except BaseException:
@@ -176,14 +178,8 @@ class Job:
                 if process.rank >= 0 and process.parent in agents}
 
     def sizes(self):
-        """For each launcher: open descriptors, private memory, and the highest value of its resident
-        memory (KiB). How much of its code is resident depends on what it did last."""
-        def of(pid):
-            status = pathlib.Path(f"/proc/{pid}/status").read_text()
-            sizes = {line.split()[0]: line.split()[1:2] for line in status.splitlines() if line}
-            return {"fds": len(os.listdir(f"/proc/{pid}/fd")), "private": int(sizes["RssAnon:"][0]),
-                    "hwm": int(sizes["VmHWM:"][0])}
-        return [of(agent.pid) for agent in self.agents if agent.poll() is None]
+        """What each launcher holds."""
+        return self.held.of([agent.pid for agent in self.agents if agent.poll() is None])
 
     def running(self):
         return bool(self.agents) and all(agent.poll() is None for agent in self.agents)
