@@ -63,6 +63,15 @@ class Detour {
   c10::cuda::CUDAStreamGuard guard_;
 };
 
+// After an exception: the stream and the allocator leave the capture, so that what follows, such as
+// the report of the exception's cause, can use the device.
+void end_in_vain(at::cuda::CUDAGraph& graph) {
+  try {
+    graph.capture_end();
+  } catch (const std::exception&) {  // what was recorded so far is no graph
+  }
+}
+
 }  // namespace
 
 struct Recording::Store::Graphs {
@@ -118,7 +127,12 @@ void Recording::record() {
   auto graph = std::make_unique<Graph>(*store_.graphs_);
   // Thread-local mode: other threads, such as the watchdog of collectives, keep calling the driver.
   graph->graph.capture_begin(store_.graphs_->pool, cudaStreamCaptureModeThreadLocal);
-  work_();
+  try {
+    work_();
+  } catch (...) {
+    end_in_vain(graph->graph);
+    throw;
+  }
   graph->graph.capture_end();
   graph_ = std::move(graph);
 }
