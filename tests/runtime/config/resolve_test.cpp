@@ -4,42 +4,13 @@
 
 #include <fmt/format.h>
 
-#include "tests/support/catch.hpp"
+#include "tests/runtime/config/short_recipe.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::train;
+using namespace mgpu::tests;
 using Catch::Matchers::Contains;
-
-namespace {
-
-const std::string kModel = "model_name_or_path: m\ndataset_name: d.jsonl\n";  // lines 1 and 2
-
-TrainConfig with(const std::string& lines, RecipeOptions options = {}) {
-  return parse_recipe(kModel + lines, "f", options);
-}
-
-std::vector<std::string> mistakes(const std::string& lines, RecipeOptions options = {}) {
-  try {
-    with(lines, options);
-  } catch (const RecipeError& e) {
-    return e.lines();
-  }
-  return {};
-}
-
-std::string mistake(const std::string& lines, RecipeOptions options = {}) {
-  const auto all = mistakes(lines, options);
-  CHECK(all.size() == 1);
-  return all.empty() ? "" : all.front();
-}
-
-bool noted(const TrainConfig& config, const std::string& part) {
-  return std::any_of(config.notes.begin(), config.notes.end(),
-                     [&](const auto& note) { return note.find(part) != note.npos; });
-}
-
-}  // namespace
 
 TEST_CASE("without a file the recipe consists of --set", "[recipe]") {
   const auto config = read_recipe("", {.set = {"model_name_or_path=m", "dataset_name=d.jsonl"}});
