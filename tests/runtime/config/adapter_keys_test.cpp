@@ -1,4 +1,4 @@
-// The keys of quantized base models and of the kinds of adapters.
+// The keys of LoRA, of quantized base models and of the kinds of adapters.
 
 #include <string>
 #include <vector>
@@ -8,6 +8,27 @@
 using namespace mgpu::train;
 using namespace mgpu::tests;
 using Catch::Matchers::Contains;
+
+TEST_CASE("any LoRA key turns LoRA on", "[recipe]") {
+  const auto* line = GENERATE("lora_r: 4", "lora_alpha: 8", "r: 4", "target_modules: [q_proj]",
+                              "use_rslora: true", "adapter_path: a", "lora_target_linear: true");
+  CAPTURE(line);
+  const auto config = with(std::string(line) + "\n");
+  CHECK(config.use_peft);
+  CHECK(noted(config, "turns LoRA on"));
+}
+
+TEST_CASE("LoRA keys contradict use_peft: false", "[recipe]") {
+  CHECK(mistake("use_peft: false\nlora_r: 4\n") ==
+        "f:4: lora_r: contradicts use_peft (f:3); keep one");
+  const auto config = with("lora_r: 4\n", {.set = {"use_peft=false"}});
+  CHECK(!config.use_peft);
+  CHECK(noted(config, "have no effect: use_peft turns LoRA off"));
+  CHECK(!with("finetuning_type: full\n").use_peft);
+  CHECK(with("adapter: qlora\n").load_in_4bit);
+  CHECK_THAT(mistake("load_in_4bit: true\nuse_peft: false\n"), Contains("add lora_r"));
+  CHECK_THAT(mistake("load_in_4bit: true\nfinetuning_type: full\n"), Contains("add lora_r"));
+}
 
 TEST_CASE("the frozen model is in 4 or in 8 bits", "[recipe]") {
   CHECK(bits_of_base(with("load_in_8bit: true\nlora_r: 4\n")) == 8);

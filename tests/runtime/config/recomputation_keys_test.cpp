@@ -11,6 +11,32 @@ using namespace mgpu::train;
 using namespace mgpu::tests;
 using Catch::Matchers::Contains;
 
+TEST_CASE("gradient_checkpointing is a flag or a name", "[recipe]") {
+  struct Case {
+    const char* line;
+    Recompute meant;
+  };
+  auto [line, meant] =
+      GENERATE(values<Case>({{"gradient_checkpointing: true", Recompute::full},
+                             {"gradient_checkpointing: False", Recompute::no},
+                             {"gradient_checkpointing: auto", Recompute::automatic},
+                             {"use_gradient_checkpointing: \"unsloth\"", Recompute::offload},
+                             {"recompute: offload", Recompute::offload},
+                             {"disable_gradient_checkpointing: true", Recompute::no},
+                             {"activation_offloading: true", Recompute::offload}}));
+  CAPTURE(line);
+  CHECK(with(std::string(line) + "\n").gradient_checkpointing == meant);
+}
+
+TEST_CASE("a kind of recomputation refines a flag that turns it on", "[recipe]") {
+  for (const char* lines :
+       {"use_gradient_checkpointing: \"unsloth\"\ngradient_checkpointing: true\n",
+        "gradient_checkpointing: True\nuse_gradient_checkpointing: \"unsloth\"\n"})
+    CHECK(with(lines).gradient_checkpointing == Recompute::offload);
+  CHECK_THAT(mistake("use_gradient_checkpointing: \"unsloth\"\ngradient_checkpointing: false\n"),
+             Contains("keep one"));
+}
+
 TEST_CASE("recomputed_layers is a number, all or auto, and implies recomputation", "[recipe]") {
   struct Case {
     const char* lines;
