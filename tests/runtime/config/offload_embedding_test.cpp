@@ -3,6 +3,7 @@
 #include <string>
 
 #include "runtime/config/planning/planner.hpp"
+#include "tests/runtime/config/published_models.hpp"
 #include "tests/runtime/config/short_recipe.hpp"
 
 using namespace mgpu::train;
@@ -14,19 +15,8 @@ namespace {
 constexpr std::int64_t kGpuGiB = 1 << 30;
 constexpr std::int64_t kBytes = 152064LL * 3584 * 2;  // of the embedding
 
-mgpu::model::ModelConfig untied_7b() {
-  return {.vocab_size = 152064,
-          .hidden_size = 3584,
-          .intermediate_size = 18944,
-          .layers = 28,
-          .heads = 28,
-          .kv_heads = 4,
-          .head_dim = 128,
-          .qkv_bias = true};
-}
-
 PlanRequest qlora_plan(const std::string& lines, std::int64_t gib) {
-  return {untied_7b(),
+  return {qwen25_7b(),
           with("load_in_4bit: true\nper_device_train_batch_size: 1\nmax_length: 2048\n" + lines), 1,
           gib * kGpuGiB};
 }
