@@ -1,6 +1,5 @@
 #include "rendezvous/store/server.hpp"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
@@ -11,6 +10,7 @@
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/store/listener.hpp"
 #include "rendezvous/store/relay_records.hpp"
+#include "rendezvous/store/watch_fd.hpp"
 
 namespace mgpu::rendezvous::store {
 namespace {
@@ -22,25 +22,13 @@ constexpr std::size_t kReadBytes = 64 << 10;  // per connection and event
 constexpr std::size_t kKeepBytes = 1 << 20;   // a larger reply buffer is freed
 constexpr char kFirstByte = 0;                // that every store client sends: VALIDATE
 constexpr int kEvents = 128;
-constexpr int kBatches = 8;          // of kEvents connections in one poll
-constexpr int kMaxAccepts = 256;     // per batch
-constexpr milliseconds kPause{100};  // of accepting, when even the reserve descriptor does not help
+constexpr int kBatches = 8;       // of kEvents connections in one poll
+constexpr int kMaxAccepts = 256;  // per batch
 
-bool watch_fd(int epoll, int operation, int fd, std::uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.fd = fd;
-  return ::epoll_ctl(epoll, operation, fd, &event) == 0;
-}
-
-UniqueFd open_reserve() {
-  return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-}
-
-UniqueFd accept_from(int listener, sockaddr_storage& peer) {
-  socklen_t size = sizeof peer;
-  return UniqueFd(
-      ::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+UniqueFd open_epoll() {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) throw_errno("cannot create the store's epoll");
+  return epoll;
 }
 
 Listener open_listener(const ServerOptions& options) {
@@ -53,10 +41,6 @@ Listener open_listener(const ServerOptions& options) {
       break;
   }
   return listen_on_address(options.address, options.port);
-}
-
-bool out_of_resources(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 }  // namespace
@@ -84,18 +68,14 @@ struct StoreServer::Connection {
 };
 
 StoreServer::StoreServer(ServerOptions options)
-    : options_(std::move(options)), now_(steady_clock::now()) {
-  auto [socket, port] = open_listener(options_);
-  listener_ = std::move(socket);
-  port_ = port;
-  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_) throw_errno("cannot create the store's epoll");
+    : options_(std::move(options)),
+      epoll_(open_epoll()),
+      acceptor_(open_listener(options_), epoll_.get()),
+      now_(steady_clock::now()) {
   alarm_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!alarm_) throw_errno("cannot create the store's timer");
-  reserve_ = open_reserve();
-  for (const int fd : {listener_.get(), alarm_.get()})
-    if (!watch_fd(epoll_.get(), EPOLL_CTL_ADD, fd, EPOLLIN))
-      throw_errno("cannot watch the store's sockets");
+  if (!watch_fd(epoll_.get(), EPOLL_CTL_ADD, alarm_.get(), EPOLLIN))
+    throw_errno("cannot watch the store's sockets");
   buffer_.resize(kReadBytes);
 }
 
@@ -117,7 +97,7 @@ void StoreServer::serve_ready() {
     bool alarmed = false;
     for (int i = 0; i < ready; ++i) {
       const int fd = events[i].data.fd;
-      if (fd == listener_.get())
+      if (fd == acceptor_.fd())
         incoming = true;
       else if (fd == alarm_.get())
         alarmed = true;
@@ -138,13 +118,7 @@ void StoreServer::reset() {
     if (connection) mark_for_close(*connection);
   for (const auto& [id, connection] : relayed_) mark_for_close(*connection);
   close_marked();
-  if (!reserve_) reserve_ = open_reserve();
-  reserve_.reset();  // frees a descriptor for accept()
-  while (true) {
-    const UniqueFd waiting(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!waiting && (errno == EAGAIN || out_of_resources(errno))) break;
-  }
-  reserve_ = open_reserve();
+  acceptor_.close_waiting();
   memory_.clear();
 }
 
@@ -327,33 +301,21 @@ void StoreServer::close_marked() {
 
 // Accepts one waiting connection; false if there is none, or if accepting must pause.
 bool StoreServer::accept_one() {
-  sockaddr_storage peer{};
-  UniqueFd socket = accept_from(listener_.get(), peer);
-  if (!socket && out_of_resources(errno)) return accept_with_reserve();
-  if (!socket) return errno != EAGAIN;
-  accept_peer(std::move(socket), peer);
-  return true;
-}
-
-// No descriptor is left. Closing the reserve allows one more accept, if only to reject it: a
-// waiting connection that is never accepted would wake the event loop forever.
-bool StoreServer::accept_with_reserve() {
-  reserve_.reset();
-  sockaddr_storage peer{};
-  UniqueFd socket = accept_from(listener_.get(), peer);
-  const int error = socket ? 0 : errno;
-  if (socket && !(admits_at_once(peer, socket.get()) && make_room(!options_.other_protocol))) {
-    ++rejected_;
-    socket.reset();
+  auto accepted = acceptor_.accept();
+  if (accepted.took_reserve) {
+    if (accepted.socket && !(admits_at_once(accepted.peer, accepted.socket.get()) &&
+                             make_room(!options_.other_protocol))) {
+      ++rejected_;
+      accepted.socket.reset();
+    }
+    acceptor_.restore_reserve();
   }
-  reserve_ = open_reserve();
-  if (socket) accept_peer(std::move(socket), peer);
-  if (out_of_resources(error)) {
-    watch_fd(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0);
-    set_alarm(kPause);
-    return false;
+  if (accepted.socket) accept_peer(std::move(accepted.socket), accepted.peer);
+  if (accepted.starved()) {
+    acceptor_.pause();
+    set_alarm(Acceptor::kPause);
   }
-  return error != EAGAIN;
+  return accepted.more();
 }
 
 void StoreServer::accept_peer(UniqueFd socket, const sockaddr_storage& peer) {
@@ -501,8 +463,7 @@ void StoreServer::on_alarm() {
   std::uint64_t expirations = 0;
   if (::read(alarm_.get(), &expirations, sizeof expirations) < 0) return;
   alarm_set_ = false;
-  if (!reserve_) reserve_ = open_reserve();
-  watch_fd(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), EPOLLIN);
+  acceptor_.resume();
   while (!unvalidated_.empty()) {
     const auto left = time_left();
     if (left > left.zero()) return set_alarm(left);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rendezvous/base/unique_fd.hpp"
+#include "rendezvous/store/acceptor.hpp"
 #include "rendezvous/store/memory.hpp"
 #include "rendezvous/store/request_policy.hpp"
 #include "rendezvous/store/session.hpp"
@@ -74,7 +75,7 @@ class StoreServer {
   StoreServer& operator=(const StoreServer&) = delete;
   ~StoreServer();
 
-  int port() const { return port_; }
+  int port() const { return acceptor_.port(); }
   int fd() const { return epoll_.get(); }
 
   // Replaces ServerOptions::admit for future connections.
@@ -136,7 +137,6 @@ class StoreServer {
   void close_marked();
 
   bool accept_one();
-  bool accept_with_reserve();
   void accept_peer(UniqueFd socket, const sockaddr_storage& peer);
   void adopt(UniqueFd socket);
   void add(Connection& connection);
@@ -148,10 +148,8 @@ class StoreServer {
 
   ServerOptions options_;
   UniqueFd epoll_;
-  UniqueFd listener_;
-  UniqueFd alarm_;    // a timer: to close slow connections, or to resume accepting
-  UniqueFd reserve_;  // closed to accept (and reject) a connection when descriptors run out
-  int port_ = 0;
+  Acceptor acceptor_;
+  UniqueFd alarm_;  // a timer: to close slow connections, or to resume accepting
   bool alarm_set_ = false;
 
   Memory memory_;

@@ -2,6 +2,7 @@
 
 #ifdef MGPU_CUDA
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "runtime/kernels/kernels.hpp"
@@ -22,6 +23,11 @@ inline kernels::Type type_of(const at::Tensor& x) {
 inline bool fits(const at::Tensor& x, std::int64_t width) {
   return x.is_cuda() && known_type(x) && x.is_contiguous() &&
          kernels::vectorizable(x.const_data_ptr(), width);
+}
+
+// Uninitialized numbers in fp32 on the GPU of `like`.
+inline at::Tensor floats(const at::Tensor& like, std::int64_t n) {
+  return at::empty({n}, like.options().dtype(at::kFloat));
 }
 
 inline cudaStream_t stream_of(const at::Tensor& x) {

@@ -4,8 +4,6 @@
 #include "runtime/kernels/moment.hpp"
 #include "runtime/kernels/nf4.hpp"
 #include "runtime/kernels/ops.hpp"
-#include "runtime/kernels/paged.hpp"
-#include "runtime/kernels/sampling.hpp"
 
 // The operations that our CUDA kernels implement. Each can_...() returns whether the kernel
 // supports these tensors; without a CUDA compiler in the build it always returns false.
@@ -58,15 +56,6 @@ void adamw_(const AdamWStep& step, const Tensor& master, const Tensor& value, co
 void adamw_8bit_(const AdamWStep& step, const Tensor& master, const Tensor& value,
                  const Tensor& grad, const Moment& first, const Moment& second, const Tensor& clip,
                  const Tensor& skip, const Tensor& count);
-
-bool can_paged_attention(const Tensor& qkv, const HeadShape& shape);
-void paged_attention(const Tensor& qkv, const HeadShape& shape, const Pages& pages,
-                     const Tensor& table, const Tensor& lengths, const Tensor& out);
-bool can_put_in_pages(const Tensor& qkv, const HeadShape& shape);
-void put_in_pages(const Tensor& qkv, const HeadShape& shape, const Tensor& slots,
-                  const Pages& pages);
-bool can_sample(const Tensor& logits);
-void sample(const Tensor& logits, const Sampling& sampling, const Draw& draw);
 
 bool can_dequantize(const Nf4& matrix, const Tensor& out);
 void dequantize(const Nf4& matrix, const Tensor& out);

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <vector>
 
-#include "runtime/kernels/on_gpu.hpp"
+#include "runtime/kernels/rollout_on_gpu.hpp"
 
 namespace mgpu::ops {
 namespace {

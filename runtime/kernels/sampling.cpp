@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/kernels/on_gpu.hpp"
+#include "runtime/kernels/rollout_on_gpu.hpp"
 
 namespace mgpu::ops {
 namespace {

@@ -20,6 +20,11 @@ const char* name_of(at::ScalarType type);
 // Attention by each implementation that there is for this type.
 void check_attentions(at::ScalarType type);
 
+// One step of AdamW with moments in fp32 and in bf16, for weights of a type.
+void check_adamw(at::ScalarType weights);
+// The same with moments in 8 bits, for all types of weights.
+void check_adamw_8bit();
+
 // The parts of LoRA adapters in decoding.
 void check_low_rank(at::ScalarType type, double limit);
 

@@ -11,11 +11,6 @@ using Nodes = std::vector<NodeId>;
 
 namespace {
 
-Job::Settings restarting(Job::Settings settings, int max_restarts = 9) {
-  settings.limits = {max_restarts, 0s};
-  return settings;
-}
-
 // A rank on this node fails first; the others are stopped. Forgets what was decided before.
 void fail_round(Job& job, NodeId failing, int rank, const std::string& cause,
                 std::chrono::seconds lasted = 1h, std::int64_t last_step = -1) {
@@ -41,7 +36,7 @@ std::string state_of(const Job& job, NodeId id) {
 
 TEST_CASE("a node is excluded although progress has renewed more restarts than the limit",
           "[coordinator]") {
-  auto settings = restarting(Job::elastic(1, 2), 3);
+  auto settings = Job::with_restarts(Job::elastic(1, 2), 3);
   settings.limits.renewed_by_progress = true;
   Job job(settings);
   job.join_all(2);
@@ -58,7 +53,7 @@ TEST_CASE("a node is excluded although progress has renewed more restarts than t
 }
 
 TEST_CASE("a spare replaces a node that keeps failing", "[coordinator]") {
-  Job job(restarting(Job::elastic(2, 2)));
+  Job job(Job::with_restarts(Job::elastic(2, 2), 9));
   job.join_all(2);
   job.join(3);
   fail_round(job, 2, 1, "gpu_error");
@@ -110,7 +105,7 @@ TEST_CASE("a spare replaces a node that keeps failing", "[coordinator]") {
 TEST_CASE("without a spare a node that keeps failing is excluded if enough nodes remain",
           "[coordinator]") {
   const int least = GENERATE(2, 3);
-  Job job(restarting(Job::elastic(least, 3)));
+  Job job(Job::with_restarts(Job::elastic(least, 3), 9));
   job.join_all(3);
   fail_round(job, 2, 1, "host_oom");
   fail_round(job, 2, 1, "host_oom");
@@ -127,7 +122,7 @@ TEST_CASE("without a spare a node that keeps failing is excluded if enough nodes
 }
 
 TEST_CASE("a node keeps its place if the program fails on it", "[coordinator]") {
-  Job job(restarting(Job::elastic(1, 2)));
+  Job job(Job::with_restarts(Job::elastic(1, 2), 9));
   job.join_all(2);
   job.join(3);
   const auto* cause = GENERATE("python_exception", "exit_status", "signal", "host_oom_guess");
@@ -139,7 +134,7 @@ TEST_CASE("a node keeps its place if the program fails on it", "[coordinator]") 
 
 TEST_CASE("a node on which the program cannot be started is replaced before the job is given up",
           "[coordinator]") {
-  Job job(restarting(Job::elastic(2, 2)));
+  Job job(Job::with_restarts(Job::elastic(2, 2), 9));
   job.join_all(2);
   SECTION("if there is a spare") {
     job.join(3);
@@ -161,7 +156,7 @@ TEST_CASE("a node on which the program cannot be started is replaced before the 
 }
 
 TEST_CASE("no node is replaced when no restart is left", "[coordinator]") {
-  Job job(restarting(Job::elastic(1, 2), 1));
+  Job job(Job::with_restarts(Job::elastic(1, 2), 1));
   job.join_all(2);
   fail_round(job, 2, 1, "gpu_error");
   fail_round(job, 2, 1, "gpu_error");
@@ -170,7 +165,7 @@ TEST_CASE("no node is replaced when no restart is left", "[coordinator]") {
 }
 
 TEST_CASE("the leader's node can be excluded and still lead", "[coordinator]") {
-  auto settings = restarting(Job::elastic(2, 3));
+  auto settings = Job::with_restarts(Job::elastic(2, 3), 9);
   settings.elected = GENERATE(false, true);
   Job job(settings);
   job.join_all(3);
@@ -190,7 +185,7 @@ TEST_CASE("the leader's node can be excluded and still lead", "[coordinator]") {
 }
 
 TEST_CASE("the leader's node is not excluded when rank 0 serves the store there", "[coordinator]") {
-  Job job(restarting(Job::elastic(1, 2)));
+  Job job(Job::with_restarts(Job::elastic(1, 2), 9));
   job.join(1, {.leads = true, .rank0_port = 1234});
   job.join(2, {.rank0_port = 1234});
   fail_round(job, 1, 0, "gpu_error");
@@ -199,7 +194,7 @@ TEST_CASE("the leader's node is not excluded when rank 0 serves the store there"
 }
 
 TEST_CASE("a new node may have the node rank that an excluded one requested", "[coordinator]") {
-  Job job(restarting(Job::elastic(1, 2)));
+  Job job(Job::with_restarts(Job::elastic(1, 2), 9));
   job.join_all(2);
   fail_round(job, 2, 1, "gpu_error");
   fail_round(job, 2, 1, "gpu_error");

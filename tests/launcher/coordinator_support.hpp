@@ -27,6 +27,11 @@ struct CoordinatedJob {
     return {.min_nodes = nodes, .max_nodes = nodes, .static_ranks = true};
   }
   static Settings elastic(int least, int most) { return {.min_nodes = least, .max_nodes = most}; }
+  static Settings with_restarts(Settings settings, int restarts,
+                                std::chrono::milliseconds retry_delay = {}) {
+    settings.limits = {restarts, retry_delay};
+    return settings;
+  }
 
   void note(launcher::Coordinator::Actions more) {
     for (auto& action : more) actions.push_back(std::move(action));

@@ -5,11 +5,11 @@ MGPU_FAULTS and MGPU_SEED are as for test_faults.
 
 import unittest
 
-import test_etcd_jobs
 import test_faults
+from etcd_job import OverEtcd
 
 
-class FaultsOverEtcd(test_etcd_jobs.OverEtcd, test_faults.Faults):
+class FaultsOverEtcd(OverEtcd, test_faults.Faults):
     hosts, servers = 4, 3
     # With etcd the leader may leave like any other node.
     anywhere = (*test_faults.Faults.anywhere, *test_faults.Faults.not_the_leader, "kill_member")

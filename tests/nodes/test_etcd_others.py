@@ -5,11 +5,11 @@ import subprocess
 import sys
 import unittest
 
-import test_etcd_jobs
+from etcd_job import OverEtcd
 from nodes_job import COULD_NOT_JOIN, lines_with, slowly, until
 
 
-class OthersWrite(test_etcd_jobs.OverEtcd):
+class OthersWrite(OverEtcd):
     """None of the other clients has the job's secret."""
 
     def put(self, name, value):

@@ -49,8 +49,8 @@ def by_block(rng):
             yield "".join(mixed)
 
 
-def strings(tokens, seed=7):
-    rng = random.Random(seed)
+def draw_strings(tokens):
+    rng = random.Random(7)
     marks = [chr(c) for c in range(0x20000) if unicodedata.category(chr(c))[0] == "M"]
     kinds = [
         lambda: rng.choice(WORDS),
@@ -80,12 +80,25 @@ def strings(tokens, seed=7):
     yield rng.choice(WORDS) * 3000
 
 
-def trained(tokenizer, size=600, specials=(), alphabet=True):
+@functools.cache
+def strings(*tokens):
+    """Texts of every kind, with these tokens among them. Many tests use the same tokens."""
+    return list(draw_strings(list(tokens)))
+
+
+@functools.cache
+def trained_text(untrained, size, specials, alphabet):
+    tokenizer = Tokenizer.from_str(untrained)
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=list(specials), show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if alphabet else [])
     tokenizer.train_from_iterator(corpus(), trainer)
-    return tokenizer
+    return tokenizer.to_str()
+
+
+def trained(tokenizer, size, specials=(), alphabet=True):
+    """A new tokenizer like this one, trained. Equal ones are trained only once."""
+    return Tokenizer.from_str(trained_text(tokenizer.to_str(), size, tuple(specials), alphabet))
 
 
 def byte_level(pattern, normalizer=None, prefix=False, **model):
@@ -165,6 +178,7 @@ def charsmap(replacements):
     return struct.pack("<I", len(array)) + array + results
 
 
+@functools.cache
 def nmt_nfkc():
     """A part of the table with which T5 and DeBERTa were trained: compatible forms and spaces."""
     chars = [chr(c) for c in (*range(0xA0, 0x500), *range(0x900, 0xA00), *range(0x1100, 0x1180),
@@ -177,7 +191,7 @@ def nmt_nfkc():
     table |= {unicodedata.normalize("NFD", chr(c)): chr(c) for c in range(0xAC00, 0xAC80)}
     table |= {c: " " for c in "\t\n\r\u200b\u200e\u200f\u2028\u2581\ufeff"}
     table |= {chr(c): "" for c in (*range(1, 9), 11, 12, *range(14, 32), 0x7F, 0x8F)}
-    return {text: result for text, result in table.items() if text != result}
+    return charsmap({text: result for text, result in table.items() if text != result})
 
 
 @functools.cache
@@ -223,7 +237,7 @@ def sequence(name, kind):
 def deberta():
     """The parts that DeBERTa-v3's published tokenizer.json has."""
     return normalizers.Sequence([
-        normalizers.Strip(), normalizers.Precompiled(charsmap(nmt_nfkc())),
+        normalizers.Strip(), normalizers.Precompiled(nmt_nfkc()),
         normalizers.Replace(Regex(" {2,}"), " ")])
 
 
@@ -245,7 +259,7 @@ class SameAsHuggingFace(unittest.TestCase):
         path = self.dir / "tokenizer.json"
         path.write_text(json.dumps(file) if file else theirs.to_str())
         requests = [{"text": text, "special": i % 2 == 0}
-                    for i, text in enumerate(strings(list(tokens)))]
+                    for i, text in enumerate(strings(*tokens))]
         rng = random.Random(3)
         end = theirs.get_vocab_size() + 5
         requests += [{"ids": [rng.randrange(end) for _ in range(rng.randint(1, 9))]}
@@ -362,7 +376,7 @@ class SameAsHuggingFace(unittest.TestCase):
         """T5's old form, the one that transformers 5 makes of DeBERTa's, and each normal form."""
         rebuilt = normalizers.Sequence([normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "),
                                         normalizers.NFC(), normalizers.Strip(left=False)])
-        table = normalizers.Precompiled(charsmap(nmt_nfkc()))
+        table = normalizers.Precompiled(nmt_nfkc())
         metaspace = pre_tokenizers.Metaspace
         for normalizer, pre_tokenizer, byte_fallback in (
                 (rebuilt, metaspace(), False),

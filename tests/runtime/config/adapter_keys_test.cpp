@@ -1,77 +1,66 @@
-// The keys of quantized base models and of the kinds of adapters.
+// The keys of LoRA, of quantized base models and of the kinds of adapters.
 
 #include <string>
 #include <vector>
 
-#include "runtime/config/resolve.hpp"
-#include "tests/support/catch.hpp"
+#include "tests/runtime/config/short_recipe.hpp"
 
 using namespace mgpu::train;
+using namespace mgpu::tests;
 using Catch::Matchers::Contains;
 
-namespace {
-
-TrainConfig adapter_recipe(const std::string& lines) {
-  return parse_recipe("model: m\ndataset: d.jsonl\n" + lines, "f");
+TEST_CASE("any LoRA key turns LoRA on", "[recipe]") {
+  const auto* line = GENERATE("lora_r: 4", "lora_alpha: 8", "r: 4", "target_modules: [q_proj]",
+                              "use_rslora: true", "adapter_path: a", "lora_target_linear: true");
+  CAPTURE(line);
+  const auto config = with(std::string(line) + "\n");
+  CHECK(config.use_peft);
+  CHECK(noted(config, "turns LoRA on"));
 }
 
-std::vector<std::string> adapter_errors(const std::string& lines) {
-  try {
-    adapter_recipe(lines);
-  } catch (const RecipeError& e) {
-    return e.lines();
-  }
-  return {};
+TEST_CASE("LoRA keys contradict use_peft: false", "[recipe]") {
+  CHECK(mistake("use_peft: false\nlora_r: 4\n") ==
+        "f:4: lora_r: contradicts use_peft (f:3); keep one");
+  const auto config = with("lora_r: 4\n", {.set = {"use_peft=false"}});
+  CHECK(!config.use_peft);
+  CHECK(noted(config, "have no effect: use_peft turns LoRA off"));
+  CHECK(!with("finetuning_type: full\n").use_peft);
+  CHECK(with("adapter: qlora\n").load_in_4bit);
+  CHECK_THAT(mistake("load_in_4bit: true\nuse_peft: false\n"), Contains("add lora_r"));
+  CHECK_THAT(mistake("load_in_4bit: true\nfinetuning_type: full\n"), Contains("add lora_r"));
 }
-
-std::string adapter_error(const std::string& lines) {
-  const auto all = adapter_errors(lines);
-  REQUIRE(all.size() == 1);
-  return all.front();
-}
-
-bool has_adapter_note(const TrainConfig& config, const std::string& part) {
-  for (const auto& note : config.notes)
-    if (note.find(part) != note.npos) return true;
-  return false;
-}
-
-}  // namespace
 
 TEST_CASE("the frozen model is in 4 or in 8 bits", "[recipe]") {
-  CHECK(bits_of_base(adapter_recipe("load_in_8bit: true\nlora_r: 4\n")) == 8);
-  CHECK(bits_of_base(adapter_recipe("quantization_bit: 8\n")) == 8);
-  CHECK(bits_of_base(adapter_recipe("load_in_8bit: false\nload_in_4bit: true\n")) == 4);
-  CHECK(has_adapter_note(adapter_recipe("load_in_8bit: true\n"),
-                         "because 8-bit weights cannot be trained"));
-  CHECK(adapter_error("load_in_4bit: true\nload_in_8bit: true\n") ==
+  CHECK(bits_of_base(with("load_in_8bit: true\nlora_r: 4\n")) == 8);
+  CHECK(bits_of_base(with("quantization_bit: 8\n")) == 8);
+  CHECK(bits_of_base(with("load_in_8bit: false\nload_in_4bit: true\n")) == 4);
+  CHECK(noted(with("load_in_8bit: true\n"), "because 8-bit weights cannot be trained"));
+  CHECK(mistake("load_in_4bit: true\nload_in_8bit: true\n") ==
         "f:4: load_in_8bit: contradicts load_in_4bit or qlora; keep one");
-  CHECK_THAT(adapter_error("adapter: qlora\nload_in_8bit: true\n"), Contains("contradicts"));
-  CHECK_THAT(adapter_error("load_in_8bit: true\nuse_peft: false\n"), Contains("add lora_r"));
-  CHECK_THAT(adapter_error("quantization_bit: 3\n"), Contains("need 4 or 8"));
-  CHECK(has_adapter_note(adapter_recipe("load_in_8bit: true\nllm_int8_threshold: 6.0\n"),
-                         "has no effect"));
+  CHECK_THAT(mistake("adapter: qlora\nload_in_8bit: true\n"), Contains("contradicts"));
+  CHECK_THAT(mistake("load_in_8bit: true\nuse_peft: false\n"), Contains("add lora_r"));
+  CHECK_THAT(mistake("quantization_bit: 3\n"), Contains("need 4 or 8"));
+  CHECK(noted(with("load_in_8bit: true\nllm_int8_threshold: 6.0\n"), "has no effect"));
 }
 
 TEST_CASE("fp8 is for the frozen model or for the MLP", "[recipe]") {
-  const auto fp8 = [](const std::string& lines) { return adapter_recipe(lines).fp8; };
+  const auto fp8 = [](const std::string& lines) { return with(lines).fp8; };
   CHECK(fp8("") == Fp8::none);
   CHECK(fp8("fp8: false\n") == Fp8::none);
   CHECK(fp8("fp8: mlp\n") == Fp8::mlp);
   CHECK(fp8("fp8: base\nlora_r: 4\n") == Fp8::base);
   CHECK(fp8("fp8: true\n") == Fp8::mlp);
   CHECK(fp8("fp8: true\nlora_r: 4\n") == Fp8::base);
-  CHECK(has_adapter_note(adapter_recipe("fp8: true\nlora_r: 4\n"), "means fp8: base"));
-  CHECK(has_adapter_note(adapter_recipe("fp8: true\n"), "means fp8: mlp"));
-  CHECK(adapter_recipe("fp8: base\n").use_peft);
-  CHECK(has_adapter_note(adapter_recipe("fp8: base\n"),
-                         "fp8: trains a LoRA adapter (lora_r: 16, lora_alpha: 32) on all linear "
-                         "layers, because 8-bit weights cannot be trained"));
+  CHECK(noted(with("fp8: true\nlora_r: 4\n"), "means fp8: base"));
+  CHECK(noted(with("fp8: true\n"), "means fp8: mlp"));
+  CHECK(with("fp8: base\n").use_peft);
+  CHECK(noted(with("fp8: base\n"),
+              "fp8: trains a LoRA adapter (lora_r: 16, lora_alpha: 32) on all linear "
+              "layers, because 8-bit weights cannot be trained"));
   // Another key that is false is not the reason.
-  CHECK(has_adapter_note(adapter_recipe("fp8: base\nload_in_8bit: false\n"),
-                         "fp8: trains a LoRA adapter"));
-  CHECK(has_adapter_note(adapter_recipe("fp8: mlp\ndtype: fp32\n"), "multiplies in fp32"));
-  CHECK(has_adapter_note(adapter_recipe("fp8: mlp\nfp8_backend: auto\n"), "fp8_backend"));
+  CHECK(noted(with("fp8: base\nload_in_8bit: false\n"), "fp8: trains a LoRA adapter"));
+  CHECK(noted(with("fp8: mlp\ndtype: fp32\n"), "multiplies in fp32"));
+  CHECK(noted(with("fp8: mlp\nfp8_backend: auto\n"), "fp8_backend"));
 }
 
 TEST_CASE("fp8 is refused beside what contradicts it", "[recipe]") {
@@ -87,45 +76,41 @@ TEST_CASE("fp8 is refused beside what contradicts it", "[recipe]") {
        {"fp8: half\n", "need one of none, base, mlp"},
        {"fp8: base\ninit_lora_weights: pissa\n", "pissa changes the base weights"}}));
   CAPTURE(lines);
-  CHECK_THAT(adapter_error(lines), Contains(part));
+  CHECK_THAT(mistake(lines), Contains(part));
 }
 
 TEST_CASE("lora_target_linear stands for all linear layers", "[recipe]") {
-  const auto targets = [](const std::string& text) {
-    return adapter_recipe(text).lora_target_modules;
-  };
+  const auto targets = [](const std::string& text) { return with(text).lora_target_modules; };
   CHECK(targets("lora_target_linear: true\n").empty());
   CHECK(targets("lora_target_linear: true\nlora_target_modules: [q_proj]\n").empty());
   CHECK(targets("lora_target_linear: false\nlora_target_modules: [q_proj]\n") ==
         std::vector<std::string>{"q_proj"});
-  CHECK_THAT(adapter_error("lora_target_linear: false\n"), Contains("list the layers"));
-  CHECK_THAT(adapter_error("lora_target_linear: true\nlora_target_modules: [lm_head]\n"),
+  CHECK_THAT(mistake("lora_target_linear: false\n"), Contains("list the layers"));
+  CHECK_THAT(mistake("lora_target_linear: true\nlora_target_modules: [lm_head]\n"),
              Contains("lora_modules_to_save"));
 }
 
 TEST_CASE("PiSSA has the keys of PEFT and of LLaMA-Factory", "[recipe]") {
-  CHECK(!adapter_recipe("lora_r: 4\n").pissa);
-  CHECK(!adapter_recipe("lora_r: 4\ninit_lora_weights: true\n").pissa);
-  CHECK(adapter_recipe("init_lora_weights: pissa\n").pissa == -1);
-  CHECK(adapter_recipe("init_lora_weights: pissa_niter_4\n").pissa == 4);
-  CHECK(adapter_recipe("pissa_init: true\npissa_convert: true\n").pissa == 16);
-  CHECK(adapter_recipe("pissa_init: true\npissa_iter: -1\n").pissa == -1);
-  CHECK(has_adapter_note(adapter_recipe("lora_r: 4\npissa_iter: 8\n"),
-                         "has no effect without pissa_init"));
+  CHECK(!with("lora_r: 4\n").pissa);
+  CHECK(!with("lora_r: 4\ninit_lora_weights: true\n").pissa);
+  CHECK(with("init_lora_weights: pissa\n").pissa == -1);
+  CHECK(with("init_lora_weights: pissa_niter_4\n").pissa == 4);
+  CHECK(with("pissa_init: true\npissa_convert: true\n").pissa == 16);
+  CHECK(with("pissa_init: true\npissa_iter: -1\n").pissa == -1);
+  CHECK(noted(with("lora_r: 4\npissa_iter: 8\n"), "has no effect without pissa_init"));
   for (const char* wrong : {"loftq", "olora", "false", "pissa_niter_x"})
-    CHECK(!adapter_errors(std::string("lora_r: 4\ninit_lora_weights: ") + wrong + "\n").empty());
+    CHECK(!mistakes(std::string("lora_r: 4\ninit_lora_weights: ") + wrong + "\n").empty());
   const std::string pissa = "init_lora_weights: pissa\n";
-  CHECK_THAT(adapter_error(pissa + "load_in_8bit: true\n"), Contains("4-bit or 8-bit"));
-  CHECK_THAT(adapter_error(pissa + "use_dora: true\n"), Contains("use_dora"));
-  CHECK_THAT(adapter_error(pissa + "adapter_path: a\n"), Contains("adapter_path"));
+  CHECK_THAT(mistake(pissa + "load_in_8bit: true\n"), Contains("4-bit or 8-bit"));
+  CHECK_THAT(mistake(pissa + "use_dora: true\n"), Contains("use_dora"));
+  CHECK_THAT(mistake(pissa + "adapter_path: a\n"), Contains("adapter_path"));
 }
 
 TEST_CASE("a kind of adapter turns LoRA on, unless it is off itself", "[recipe]") {
-  CHECK(adapter_recipe("use_dora: true\n").use_peft);
-  CHECK(adapter_recipe("loraplus_lr_ratio: 16\n").use_peft);
+  CHECK(with("use_dora: true\n").use_peft);
+  CHECK(with("loraplus_lr_ratio: 16\n").use_peft);
   for (const char* off : {"use_dora: false\n", "use_rslora: false\n", "pissa_init: false\n",
                           "init_lora_weights: true\n", "neftune_noise_alpha: 5\n"})
-    CHECK(!adapter_recipe(off).use_peft);
-  CHECK(has_adapter_note(adapter_recipe("loraplus_lr_ratio: 4\nloraplus_lr_embedding: 1e-6\n"),
-                         "has no effect"));
+    CHECK(!with(off).use_peft);
+  CHECK(noted(with("loraplus_lr_ratio: 4\nloraplus_lr_embedding: 1e-6\n"), "has no effect"));
 }

@@ -6,49 +6,14 @@
 
 #include "runtime/model/layout.hpp"
 #include "runtime/parallel/bucket_size.hpp"
+#include "tests/runtime/config/published_models.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::train;
-using mgpu::model::Family;
+using namespace mgpu::tests;
 using mgpu::model::ModelConfig;
 
 namespace {
-
-const ModelConfig kQwen05{.vocab_size = 151936,
-                          .hidden_size = 896,
-                          .intermediate_size = 4864,
-                          .layers = 24,
-                          .heads = 14,
-                          .kv_heads = 2,
-                          .head_dim = 64,
-                          .tied = true,
-                          .qkv_bias = true};
-const ModelConfig kQwen15{.vocab_size = 151936,
-                          .hidden_size = 1536,
-                          .intermediate_size = 8960,
-                          .layers = 28,
-                          .heads = 12,
-                          .kv_heads = 2,
-                          .head_dim = 128,
-                          .tied = true,
-                          .qkv_bias = true};
-const ModelConfig kQwen7{.vocab_size = 152064,
-                         .hidden_size = 3584,
-                         .intermediate_size = 18944,
-                         .layers = 28,
-                         .heads = 28,
-                         .kv_heads = 4,
-                         .head_dim = 128,
-                         .qkv_bias = true};
-const ModelConfig kQwen3_8{.family = Family::qwen3,
-                           .vocab_size = 151936,
-                           .hidden_size = 4096,
-                           .intermediate_size = 12288,
-                           .layers = 36,
-                           .heads = 32,
-                           .kv_heads = 8,
-                           .head_dim = 128,
-                           .qk_norm = true};
 
 TrainConfig run(std::int64_t sequences, int zero = 0) {
   TrainConfig c;
@@ -123,41 +88,41 @@ std::int64_t part(const ModelConfig& model, const TrainConfig& c, std::int64_t r
 TEST_CASE("the plan is within half a percent of the peaks that H200 GPUs had", "[memory]") {
   struct Row {
     const char* name;
-    const ModelConfig& model;
+    ModelConfig model;
     TrainConfig config;
     std::int64_t gpus;
     double peak;  // GiB
   };
   // docs/benchmarks/h200-x4-trainer.md.
   const Row rows[] = {
-      {"0.5B", kQwen05, run(8), 1, 20.85},
-      {"0.5B, ZeRO 1, 2 GPUs", kQwen05, run(8, 1), 2, 18.08},
-      {"0.5B, ZeRO 1, 4 GPUs", kQwen05, run(8, 1), 4, 16.71},
-      {"0.5B, adamw_8bit", kQwen05, eight_bit(run(8)), 1, 18.10},
-      {"1.5B", kQwen15, run(4), 1, 38.99},
-      {"1.5B, ZeRO 1, 2 GPUs", kQwen15, run(4, 1), 2, 30.36},
-      {"1.5B, ZeRO 1, 4 GPUs", kQwen15, run(4, 1), 4, 26.05},
-      {"1.5B, ZeRO 0, 4 GPUs", kQwen15, run(4, 0), 4, 38.99},
-      {"1.5B, ZeRO 2, 4 GPUs", kQwen15, run(4, 2), 4, 22.61},
-      {"1.5B, ZeRO 3, 4 GPUs", kQwen15, run(4, 3), 4, 20.97},
-      {"1.5B, adamw_8bit", kQwen15, eight_bit(run(4)), 1, 30.41},
-      {"1.5B, recomputed", kQwen15, recomputed(run(8)), 1, 28.89},
-      {"1.5B, offloaded", kQwen15, recomputed(run(8), Recompute::offload), 1, 27.67},
-      {"1.5B, LoRA", kQwen15, lora(run(4)), 1, 16.35},
-      {"7B, ZeRO 3, 4 GPUs", kQwen7, run(4, 3), 4, 62.64},
-      {"7B, ZeRO 1, 4 GPUs", kQwen7, run(4, 1), 4, 91.08},
-      {"7B, ZeRO 1, 4 GPUs, 2 sequences", kQwen7, run(2, 1), 4, 78.08},
-      {"7B, LoRA", kQwen7, lora(run(4)), 1, 42.16},
-      {"7B, LoRA, base in fp8", kQwen7, in_fp8(lora(run(4), 0), Fp8::base), 1, 36.12},
-      {"1.5B, MLP in fp8", kQwen15, in_fp8(run(4), Fp8::mlp), 1, 39.02},
-      {"7B, LoRA, ZeRO 1, 4 GPUs", kQwen7, lora(run(4, 1)), 4, 41.82},
-      {"7B, QLoRA", kQwen7, qlora(run(4)), 1, 33.42},
-      {"7B, QLoRA, recomputed", kQwen7, recomputed(qlora(run(4))), 1, 9.77},
-      {"7B, QLoRA, embedding offloaded", kQwen7, offloaded_embedding(nested_qlora(run(4))), 1,
+      {"0.5B", qwen25_05b(), run(8), 1, 20.85},
+      {"0.5B, ZeRO 1, 2 GPUs", qwen25_05b(), run(8, 1), 2, 18.08},
+      {"0.5B, ZeRO 1, 4 GPUs", qwen25_05b(), run(8, 1), 4, 16.71},
+      {"0.5B, adamw_8bit", qwen25_05b(), eight_bit(run(8)), 1, 18.10},
+      {"1.5B", qwen25_15b(), run(4), 1, 38.99},
+      {"1.5B, ZeRO 1, 2 GPUs", qwen25_15b(), run(4, 1), 2, 30.36},
+      {"1.5B, ZeRO 1, 4 GPUs", qwen25_15b(), run(4, 1), 4, 26.05},
+      {"1.5B, ZeRO 0, 4 GPUs", qwen25_15b(), run(4, 0), 4, 38.99},
+      {"1.5B, ZeRO 2, 4 GPUs", qwen25_15b(), run(4, 2), 4, 22.61},
+      {"1.5B, ZeRO 3, 4 GPUs", qwen25_15b(), run(4, 3), 4, 20.97},
+      {"1.5B, adamw_8bit", qwen25_15b(), eight_bit(run(4)), 1, 30.41},
+      {"1.5B, recomputed", qwen25_15b(), recomputed(run(8)), 1, 28.89},
+      {"1.5B, offloaded", qwen25_15b(), recomputed(run(8), Recompute::offload), 1, 27.67},
+      {"1.5B, LoRA", qwen25_15b(), lora(run(4)), 1, 16.35},
+      {"7B, ZeRO 3, 4 GPUs", qwen25_7b(), run(4, 3), 4, 62.64},
+      {"7B, ZeRO 1, 4 GPUs", qwen25_7b(), run(4, 1), 4, 91.08},
+      {"7B, ZeRO 1, 4 GPUs, 2 sequences", qwen25_7b(), run(2, 1), 4, 78.08},
+      {"7B, LoRA", qwen25_7b(), lora(run(4)), 1, 42.16},
+      {"7B, LoRA, base in fp8", qwen25_7b(), in_fp8(lora(run(4), 0), Fp8::base), 1, 36.12},
+      {"1.5B, MLP in fp8", qwen25_15b(), in_fp8(run(4), Fp8::mlp), 1, 39.02},
+      {"7B, LoRA, ZeRO 1, 4 GPUs", qwen25_7b(), lora(run(4, 1)), 4, 41.82},
+      {"7B, QLoRA", qwen25_7b(), qlora(run(4)), 1, 33.42},
+      {"7B, QLoRA, recomputed", qwen25_7b(), recomputed(qlora(run(4))), 1, 9.77},
+      {"7B, QLoRA, embedding offloaded", qwen25_7b(), offloaded_embedding(nested_qlora(run(4))), 1,
        32.13},
-      {"7B, QLoRA, ZeRO 3, 4 GPUs", kQwen7, qlora(run(4, 3)), 4, 29.97},
-      {"8B with norms of q and k, LoRA", kQwen3_8, lora(run(4), 0), 1, 48.5},
-      {"1.5B, GRPO, LoRA, 2 GPUs", kQwen15, grpo(32), 2, 17.76},  // h200-saves-grpo.md
+      {"7B, QLoRA, ZeRO 3, 4 GPUs", qwen25_7b(), qlora(run(4, 3)), 4, 29.97},
+      {"8B with norms of q and k, LoRA", qwen3_8b(), lora(run(4), 0), 1, 48.5},
+      {"1.5B, GRPO, LoRA, 2 GPUs", qwen25_15b(), grpo(32), 2, 17.76},  // h200-saves-grpo.md
   };
   for (const auto& row : rows) {
     const double plan = planned(row.model, row.config, row.gpus);
@@ -175,7 +140,7 @@ TEST_CASE("the prompt of a group is counted once in a GRPO micro-batch", "[memor
     return c;
   };
   const auto activations = [](const TrainConfig& c) {
-    return part(kQwen15, c, 1, MemoryPart::activations);
+    return part(qwen25_15b(), c, 1, MemoryPart::activations);
   };
   CHECK(activations(grpo(16)) == activations(rows((2 + 16) * 256)));
   CHECK(activations(grpo(4)) == activations(rows((1 + 4) * 256)));
@@ -189,7 +154,7 @@ TEST_CASE("the prompt of a group is counted once in a GRPO micro-batch", "[memor
 
 TEST_CASE("a budget of tokens replaces the micro-batch in the memory plan of GRPO", "[memory]") {
   const auto activations = [](const TrainConfig& c) {
-    return part(kQwen15, c, 1, MemoryPart::activations);
+    return part(qwen25_15b(), c, 1, MemoryPart::activations);
   };
   auto rows = lora(run(40), 0);
   rows.max_length = 256;
@@ -209,23 +174,23 @@ TEST_CASE("a budget of tokens replaces the micro-batch in the memory plan of GRP
 TEST_CASE("ZeRO 2 and 3 hold whole gradients of the head while it computes logits", "[memory]") {
   // Of 7B with one sequence on 8 GPUs, the whole gradient of the head alone is 2 GiB.
   const auto head = std::int64_t{152064} * 3584;
-  CHECK(part(kQwen7, run(1, 2), 8, MemoryPart::communication) >= head * 4);
-  CHECK(part(kQwen7, run(1, 3), 8, MemoryPart::communication) >= head * 4 + head * 2);
-  CHECK(part(kQwen7, run(1, 1), 8, MemoryPart::communication) == 0);  // reduced where they are
+  CHECK(part(qwen25_7b(), run(1, 2), 8, MemoryPart::communication) >= head * 4);
+  CHECK(part(qwen25_7b(), run(1, 3), 8, MemoryPart::communication) >= head * 4 + head * 2);
+  CHECK(part(qwen25_7b(), run(1, 1), 8, MemoryPart::communication) == 0);  // reduced where they are
 }
 
 TEST_CASE("an adapter takes a bf16 copy besides its master weights, gradients and moments",
           "[memory]") {
   const auto c = lora(run(1));
-  const auto t = count_parameters(kQwen7, c).trainable;
-  const auto frozen = 2 * count_parameters(kQwen7, run(1)).total;
-  CHECK(part(kQwen7, c, 1, MemoryPart::weights) == frozen + 2 * t);
-  CHECK(part(kQwen7, c, 1, MemoryPart::optimizer) == 12 * t);
-  CHECK(part(kQwen7, c, 1, MemoryPart::gradients) == 4 * t);
+  const auto t = count_parameters(qwen25_7b(), c).trainable;
+  const auto frozen = 2 * count_parameters(qwen25_7b(), run(1)).total;
+  CHECK(part(qwen25_7b(), c, 1, MemoryPart::weights) == frozen + 2 * t);
+  CHECK(part(qwen25_7b(), c, 1, MemoryPart::optimizer) == 12 * t);
+  CHECK(part(qwen25_7b(), c, 1, MemoryPart::gradients) == 4 * t);
   auto sharded = c;
   sharded.zero_stage = 3;
-  CHECK(part(kQwen7, sharded, 4, MemoryPart::weights) == (frozen + 2 * t) / 4);
-  CHECK(part(kQwen7, sharded, 4, MemoryPart::optimizer) == 3 * t);
+  CHECK(part(qwen25_7b(), sharded, 4, MemoryPart::weights) == (frozen + 2 * t) / 4);
+  CHECK(part(qwen25_7b(), sharded, 4, MemoryPart::optimizer) == 3 * t);
 }
 
 // The layout's counts are those of the trainer; here every buffer is counted without padding.
@@ -242,31 +207,31 @@ TEST_CASE("quantized matrices, DoRA and modules trained in full are counted as t
   c.load_in_8bit = !fp8;
   if (fp8) c.fp8 = Fp8::base;
   const LoraShape shape{.rank = 16, .targets = targets, .whole = {"embed_tokens"}, .dora = dora};
-  const auto layout =
-      mgpu::model::lay_out(kQwen7, shape, {.format = fp8 ? MatrixFormat::fp8 : MatrixFormat::int8});
-  CHECK(count_parameters(kQwen7, c).trainable == layout.trained());
+  const auto layout = mgpu::model::lay_out(
+      qwen25_7b(), shape, {.format = fp8 ? MatrixFormat::fp8 : MatrixFormat::int8});
+  CHECK(count_parameters(qwen25_7b(), c).trainable == layout.trained());
   std::int64_t bytes = 2 * layout.trained();
   for (const auto& unit : layout.units) {
     for (const auto& slot : unit.packed.slots) bytes += slot.numel;
     for (const auto& slot : unit.frozen.slots) bytes += 2 * slot.numel;
   }
-  CHECK(part(kQwen7, c, 1, MemoryPart::weights) == bytes);
+  CHECK(part(qwen25_7b(), c, 1, MemoryPart::weights) == bytes);
   c.lora_target_modules.push_back("all-linear");
-  CHECK(count_parameters(kQwen7, c).trainable > layout.trained());
+  CHECK(count_parameters(qwen25_7b(), c).trainable > layout.trained());
 }
 
 TEST_CASE("frozen weights in fp8 take a byte each, and an MLP in fp8 needs memory for its products",
           "[memory]") {
   auto base = lora(run(4));
-  const auto plain = part(kQwen7, base, 1, MemoryPart::weights);
+  const auto plain = part(qwen25_7b(), base, 1, MemoryPart::weights);
   base.fp8 = Fp8::base;
-  CHECK(part(kQwen7, base, 1, MemoryPart::weights) < plain * 6 / 10);
+  CHECK(part(qwen25_7b(), base, 1, MemoryPart::weights) < plain * 6 / 10);
   auto mlp = run(4);
-  const auto before = estimate_memory(kQwen15, mlp, 1).allocated();
+  const auto before = estimate_memory(qwen25_15b(), mlp, 1).allocated();
   mlp.fp8 = Fp8::mlp;
-  CHECK(part(kQwen15, mlp, 1, MemoryPart::weights) ==
-        part(kQwen15, run(4), 1, MemoryPart::weights));
-  CHECK(estimate_memory(kQwen15, mlp, 1).allocated() > before);
+  CHECK(part(qwen25_15b(), mlp, 1, MemoryPart::weights) ==
+        part(qwen25_15b(), run(4), 1, MemoryPart::weights));
+  CHECK(estimate_memory(qwen25_15b(), mlp, 1).allocated() > before);
 }
 
 TEST_CASE("fp16 takes the memory of bf16", "[memory]") {
@@ -282,24 +247,24 @@ TEST_CASE("fp16 takes the memory of bf16", "[memory]") {
     auto bf16 = change({}), fp16 = bf16;
     bf16.dtype = Dtype::bf16;
     fp16.dtype = Dtype::fp16;
-    CHECK(planned(kQwen05, fp16, 2) == planned(kQwen05, bf16, 2));
+    CHECK(planned(qwen25_05b(), fp16, 2) == planned(qwen25_05b(), bf16, 2));
   }
 }
 
 TEST_CASE("a head that is trained beside adapters is counted once", "[memory]") {
   auto c = lora(run(1));
-  const auto before = part(kQwen7, c, 1, MemoryPart::weights);
+  const auto before = part(qwen25_7b(), c, 1, MemoryPart::weights);
   c.lora_modules_to_save = {"lm_head"};
-  CHECK(part(kQwen7, c, 1, MemoryPart::weights) == before);
-  CHECK(count_parameters(kQwen7, c).trainable > std::int64_t{152064} * 3584);
+  CHECK(part(qwen25_7b(), c, 1, MemoryPart::weights) == before);
+  CHECK(count_parameters(qwen25_7b(), c).trainable > std::int64_t{152064} * 3584);
   c.lora_modules_to_save = {"lm_head"};  // a tied model has none
-  CHECK(count_parameters(kQwen15, c).trainable ==
-        count_parameters(kQwen15, lora(run(1))).trainable);
+  CHECK(count_parameters(qwen25_15b(), c).trainable ==
+        count_parameters(qwen25_15b(), lora(run(1))).trainable);
 }
 
 TEST_CASE("buckets have the size that the trainer uses", "[memory]") {
   auto c = recomputed(run(1, 2));
-  const auto chosen = estimate_memory(kQwen05, c, 8).allocated();
+  const auto chosen = estimate_memory(qwen25_05b(), c, 8).allocated();
   c.reduce_bucket_size = mgpu::parallel::kDefaultBucketElements;
-  CHECK(estimate_memory(kQwen05, c, 8).allocated() == chosen);
+  CHECK(estimate_memory(qwen25_05b(), c, 8).allocated() == chosen);
 }

@@ -3,10 +3,11 @@
 #include <string>
 
 #include "runtime/config/planning/planner.hpp"
-#include "runtime/config/resolve.hpp"
-#include "tests/support/catch.hpp"
+#include "tests/runtime/config/published_models.hpp"
+#include "tests/runtime/config/short_recipe.hpp"
 
 using namespace mgpu::train;
+using namespace mgpu::tests;
 using Catch::Matchers::Contains;
 
 namespace {
@@ -14,57 +15,30 @@ namespace {
 constexpr std::int64_t kGpuGiB = 1 << 30;
 constexpr std::int64_t kBytes = 152064LL * 3584 * 2;  // of the embedding
 
-mgpu::model::ModelConfig untied_7b() {
-  return {.vocab_size = 152064,
-          .hidden_size = 3584,
-          .intermediate_size = 18944,
-          .layers = 28,
-          .heads = 28,
-          .kv_heads = 4,
-          .head_dim = 128,
-          .qkv_bias = true};
-}
-
-TrainConfig recipe_with(const std::string& lines) {
-  return parse_recipe("model: m\ndataset: d.jsonl\n" + lines, "f");
-}
-
-std::string only_error(const std::string& lines) {
-  try {
-    recipe_with(lines);
-  } catch (const RecipeError& e) {
-    REQUIRE(e.lines().size() == 1);
-    return e.lines().front();
-  }
-  return {};
-}
-
 PlanRequest qlora_plan(const std::string& lines, std::int64_t gib) {
-  return {
-      untied_7b(),
-      recipe_with("load_in_4bit: true\nper_device_train_batch_size: 1\nmax_length: 2048\n" + lines),
-      1, gib * kGpuGiB};
+  return {qwen25_7b(),
+          with("load_in_4bit: true\nper_device_train_batch_size: 1\nmax_length: 2048\n" + lines), 1,
+          gib * kGpuGiB};
 }
 
 }  // namespace
 
 TEST_CASE("offload_embedding is true, false or auto", "[recipe]") {
-  CHECK(recipe_with("").offload_embedding == std::nullopt);
-  CHECK(recipe_with("offload_embedding: auto\n").offload_embedding == std::nullopt);
-  CHECK(recipe_with("offload_embedding: false\n").offload_embedding == false);
-  CHECK(recipe_with("lora_r: 8\noffload_embedding: true\n").offload_embedding == true);
-  CHECK_THAT(only_error("offload_embedding: cpu\n"), Contains("need one of auto, true, false"));
+  CHECK(with("").offload_embedding == std::nullopt);
+  CHECK(with("offload_embedding: auto\n").offload_embedding == std::nullopt);
+  CHECK(with("offload_embedding: false\n").offload_embedding == false);
+  CHECK(with("lora_r: 8\noffload_embedding: true\n").offload_embedding == true);
+  CHECK_THAT(mistake("offload_embedding: cpu\n"), Contains("need one of auto, true, false"));
 }
 
 TEST_CASE("an embedding that is trained cannot be offloaded", "[recipe]") {
-  CHECK_THAT(only_error("offload_embedding: true\n"),
+  CHECK_THAT(mistake("offload_embedding: true\n"),
              Contains("offload_embedding: the embedding must stay on the GPU, because training "
                       "without LoRA trains it"));
-  CHECK_THAT(only_error("lora_r: 8\nlora_modules_to_save: [model.embed_tokens]\n"
-                        "offload_embedding: true\n"),
+  CHECK_THAT(mistake("lora_r: 8\nlora_modules_to_save: [model.embed_tokens]\n"
+                     "offload_embedding: true\n"),
              Contains("because lora_modules_to_save trains it"));
-  CHECK(
-      only_error("lora_r: 8\nlora_modules_to_save: [lm_head]\noffload_embedding: true\n").empty());
+  CHECK(mistakes("lora_r: 8\nlora_modules_to_save: [lm_head]\noffload_embedding: true\n").empty());
 }
 
 TEST_CASE("an embedding that is also the head cannot be offloaded", "[planner]") {
@@ -127,5 +101,5 @@ TEST_CASE("fewer rows of the head at a time are planned with smaller logits", "[
   const auto few = logits();
   request.config.head_rows = 2000;
   CHECK(logits() - few == 100 * (152064 * 2 + 2 * 2 * 3584));
-  CHECK_THAT(only_error("head_rows: 0\n"), Contains("head_rows: need "));
+  CHECK_THAT(mistake("head_rows: 0\n"), Contains("head_rows: need "));
 }

@@ -5,54 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "tests/runtime/config/published_models.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::train;
+using namespace mgpu::tests;
 using Catch::Matchers::Contains;
 using mgpu::model::ModelConfig;
 
 namespace {
 
 constexpr std::int64_t kPlannedGiB = 1 << 30;
-
-ModelConfig qwen25_05b() {
-  return {.vocab_size = 151936,
-          .hidden_size = 896,
-          .intermediate_size = 4864,
-          .layers = 24,
-          .heads = 14,
-          .kv_heads = 2,
-          .head_dim = 64,
-          .max_position = 32768,
-          .tied = true,
-          .qkv_bias = true};
-}
-
-ModelConfig qwen25_7b() {
-  return {.vocab_size = 152064,
-          .hidden_size = 3584,
-          .intermediate_size = 18944,
-          .layers = 28,
-          .heads = 28,
-          .kv_heads = 4,
-          .head_dim = 128,
-          .max_position = 32768,
-          .qkv_bias = true};
-}
-
-ModelConfig qwen3_06b() {
-  return {.family = mgpu::model::Family::qwen3,
-          .vocab_size = 151936,
-          .hidden_size = 1024,
-          .intermediate_size = 3072,
-          .layers = 28,
-          .heads = 16,
-          .kv_heads = 8,
-          .head_dim = 128,
-          .max_position = 40960,
-          .tied = true,
-          .qk_norm = true};
-}
 
 ModelConfig llama32_1b() {
   return {.family = mgpu::model::Family::llama,

@@ -5,29 +5,37 @@
 #include <string>
 #include <vector>
 
-#include "runtime/config/resolve.hpp"
-#include "tests/support/catch.hpp"
+#include "tests/runtime/config/short_recipe.hpp"
 
 using namespace mgpu::train;
+using namespace mgpu::tests;
 using Catch::Matchers::Contains;
 
-namespace {
-
-TrainConfig recomputing(const std::string& lines, const RecipeOptions& options = {}) {
-  return parse_recipe("model: m\ndataset: d.jsonl\n" + lines, "f", options);
+TEST_CASE("gradient_checkpointing is a flag or a name", "[recipe]") {
+  struct Case {
+    const char* line;
+    Recompute meant;
+  };
+  auto [line, meant] =
+      GENERATE(values<Case>({{"gradient_checkpointing: true", Recompute::full},
+                             {"gradient_checkpointing: False", Recompute::no},
+                             {"gradient_checkpointing: auto", Recompute::automatic},
+                             {"use_gradient_checkpointing: \"unsloth\"", Recompute::offload},
+                             {"recompute: offload", Recompute::offload},
+                             {"disable_gradient_checkpointing: true", Recompute::no},
+                             {"activation_offloading: true", Recompute::offload}}));
+  CAPTURE(line);
+  CHECK(with(std::string(line) + "\n").gradient_checkpointing == meant);
 }
 
-std::string recompute_error(const std::string& lines) {
-  try {
-    recomputing(lines);
-  } catch (const RecipeError& e) {
-    REQUIRE(e.lines().size() == 1);
-    return e.lines().front();
-  }
-  return {};
+TEST_CASE("a kind of recomputation refines a flag that turns it on", "[recipe]") {
+  for (const char* lines :
+       {"use_gradient_checkpointing: \"unsloth\"\ngradient_checkpointing: true\n",
+        "gradient_checkpointing: True\nuse_gradient_checkpointing: \"unsloth\"\n"})
+    CHECK(with(lines).gradient_checkpointing == Recompute::offload);
+  CHECK_THAT(mistake("use_gradient_checkpointing: \"unsloth\"\ngradient_checkpointing: false\n"),
+             Contains("keep one"));
 }
-
-}  // namespace
 
 TEST_CASE("recomputed_layers is a number, all or auto, and implies recomputation", "[recipe]") {
   struct Case {
@@ -51,7 +59,7 @@ TEST_CASE("recomputed_layers is a number, all or auto, and implies recomputation
        {"recompute_granularity: full\n", Recompute::full, kAllLayers},
        {"recompute_granularity: selective\n", Recompute::automatic, kFewestLayers}}));
   CAPTURE(lines);
-  const auto config = recomputing(lines);
+  const auto config = with(lines);
   CHECK(config.gradient_checkpointing == way);
   CHECK(config.recomputed_layers == layers);
 }
@@ -59,27 +67,27 @@ TEST_CASE("recomputed_layers is a number, all or auto, and implies recomputation
 TEST_CASE("a wrong number of recomputed layers gets one clear line", "[recipe]") {
   for (const char* wrong : {"0", "-1", "1.5", "most", "99999999999999999999"})
     CHECK_THAT(
-        recompute_error(fmt::format("recomputed_layers: {}\n", wrong)),
+        mistake(fmt::format("recomputed_layers: {}\n", wrong)),
         Contains("recomputed_layers: need all, auto or a number of layers of at least 1, not "));
-  CHECK_THAT(recompute_error("recomputed_layers: 4\ngradient_checkpointing: false\n"),
+  CHECK_THAT(mistake("recomputed_layers: 4\ngradient_checkpointing: false\n"),
              Contains("recomputed_layers: contradicts gradient_checkpointing"));
-  CHECK_THAT(recompute_error("recomputed_layers: 4\ngradient_checkpointing: auto\n"),
+  CHECK_THAT(mistake("recomputed_layers: 4\ngradient_checkpointing: auto\n"),
              Contains("recomputed_layers: contradicts gradient_checkpointing"));
-  CHECK_THAT(recompute_error("recompute_granularity: full\ngradient_checkpointing: false\n"),
+  CHECK_THAT(mistake("recompute_granularity: full\ngradient_checkpointing: false\n"),
              Contains("recompute_granularity: contradicts gradient_checkpointing"));
-  CHECK_THAT(recompute_error("recompute_granularity: full\ngradient_checkpointing: auto\n"),
+  CHECK_THAT(mistake("recompute_granularity: full\ngradient_checkpointing: auto\n"),
              Contains("recompute_granularity: contradicts gradient_checkpointing"));
-  CHECK_THAT(recompute_error("recompute_method: uniform\ngradient_checkpointing: false\n"),
+  CHECK_THAT(mistake("recompute_method: uniform\ngradient_checkpointing: false\n"),
              Contains("recompute_method: contradicts gradient_checkpointing"));
-  CHECK_THAT(recompute_error("recompute_method: uniform\ngradient_checkpointing: auto\n"),
+  CHECK_THAT(mistake("recompute_method: uniform\ngradient_checkpointing: auto\n"),
              Contains("recompute_method: contradicts gradient_checkpointing"));
-  CHECK_THAT(recompute_error("recompute_method: some\n"), Contains("recompute_method: "));
+  CHECK_THAT(mistake("recompute_method: some\n"), Contains("recompute_method: "));
 }
 
 TEST_CASE("Megatron's keys of recomputation leave a note of what they mean", "[recipe]") {
   const auto notes = [](const std::string& lines) {
     std::string all;
-    for (const auto& note : recomputing(lines).notes) all += note + "\n";
+    for (const auto& note : with(lines).notes) all += note + "\n";
     return all;
   };
   CHECK_THAT(notes("recompute_granularity: selective\n"), Contains("has no effect: attention"));
@@ -89,11 +97,10 @@ TEST_CASE("Megatron's keys of recomputation leave a note of what they mean", "[r
 }
 
 TEST_CASE("the command line can turn recomputation off for one run", "[recipe]") {
-  const auto config =
-      recomputing("recomputed_layers: 4\n", {.set = {"gradient_checkpointing=false"}});
+  const auto config = with("recomputed_layers: 4\n", {.set = {"gradient_checkpointing=false"}});
   CHECK(config.gradient_checkpointing == Recompute::no);
   CHECK_THAT(config.notes.front(), Contains("recomputed_layers: has no effect"));
   const auto full =
-      recomputing("recompute_granularity: full\n", {.set = {"gradient_checkpointing=false"}});
+      with("recompute_granularity: full\n", {.set = {"gradient_checkpointing=false"}});
   CHECK(full.gradient_checkpointing == Recompute::no);
 }

@@ -3,33 +3,20 @@
 #include "runtime/config/planning/memory_model.hpp"
 #include "runtime/config/planning/rollout_memory.hpp"
 #include "runtime/config/resolve.hpp"
+#include "tests/runtime/config/published_models.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::train;
+using namespace mgpu::tests;
 using Catch::Matchers::Contains;
-using mgpu::model::ModelConfig;
 
 namespace {
 
 constexpr std::int64_t kGiB = 1 << 30;
 
-// 1.5 billion parameters: 2.9 GiB in 16 bits.
-ModelConfig model_15b() {
-  return {.vocab_size = 151936,
-          .hidden_size = 1536,
-          .intermediate_size = 8960,
-          .layers = 28,
-          .heads = 12,
-          .kv_heads = 2,
-          .head_dim = 128,
-          .max_position = 32768,
-          .tied = true,
-          .qkv_bias = true};
-}
-
 RoleRequest request_of(const std::string& keys, std::int64_t ranks, std::int64_t gpu_bytes = 0) {
   RoleRequest request;
-  request.model = model_15b();
+  request.model = qwen25_15b();
   request.config = parse_recipe(
       "model_name_or_path: m\ndataset_name: d.jsonl\nreward_funcs: [format]\ndtype: bf16\n"
       "gradient_checkpointing: true\n" +
@@ -51,13 +38,13 @@ const RoleMemory* find(const std::vector<RoleMemory>& roles, std::int64_t gpu,
 }
 
 std::int64_t model_bytes() {
-  return 2 * count_parameters(model_15b(), {}).total;
+  return 2 * count_parameters(qwen25_15b(), {}).total;
 }
 
 }  // namespace
 
 TEST_CASE("a KV cache has whole pages for every sequence, a shared one each, and one unused page") {
-  const auto page = cache_page(model_15b(), 2);
+  const auto page = cache_page(qwen25_15b(), 2);
   CHECK(page.bytes == 2 * 28 * 16 * 2 * 128 * 2);
   CHECK(rollout_memory(64, 768, page) == RolloutMemory{64 * 49 + 1, (64 * 49 + 1) * page.bytes});
   CHECK(rollout_memory(1, 1, page).pages == 3);
@@ -65,7 +52,7 @@ TEST_CASE("a KV cache has whole pages for every sequence, a shared one each, and
 }
 
 TEST_CASE("sequences_that_fit is the inverse of rollout_memory") {
-  const auto page = cache_page(model_15b(), 2);
+  const auto page = cache_page(qwen25_15b(), 2);
   for (const std::int64_t sequences : {1, 7, 64, 300})
     for (const std::int64_t longest : {1, 16, 17, 768}) {
       const auto bytes = rollout_memory(sequences, longest, page).bytes;
@@ -110,7 +97,7 @@ TEST_CASE("a rollout whose completions do not all fit at their maximum length sh
 
 TEST_CASE("every GPU of the policy has the rollout and a share of the sharded models") {
   auto request = request_of("beta: 0.1\n", 2);
-  request.reward_models = {{"rm", model_15b()}};
+  request.reward_models = {{"rm", qwen25_15b()}};
   const auto roles = role_memory(request);
   for (const std::int64_t gpu : {0, 1}) {
     REQUIRE(find(roles, gpu, "the policy") != nullptr);
@@ -142,7 +129,7 @@ TEST_CASE("fp32 logits take 4 more bytes in training and 2 more in the engine") 
 
 TEST_CASE("a role with its own GPU is whole there and nowhere else") {
   auto request = request_of("beta: 0.1\npolicy_gpus: [0, 1]\nreference_gpu: 2\nreward_gpu: 1\n", 2);
-  request.reward_models = {{"rm", model_15b()}};
+  request.reward_models = {{"rm", qwen25_15b()}};
   const auto roles = role_memory(request);
   CHECK(find(roles, 0, "the reference") == nullptr);
   CHECK(find(roles, 2, "the reference")->holds == model_bytes());
@@ -203,7 +190,7 @@ TEST_CASE("an error about memory names the role, its need and what to change") {
       "per_device_train_batch_size: 2\n",
       1, 8 * kGiB);
   CHECK(lack(request).empty());
-  request.reward_models = {{"rm", model_15b()}};
+  request.reward_models = {{"rm", qwen25_15b()}};
   request.reward_models[0].model.layers = 200;
   CHECK_THAT(lack(request), Contains("GPU 2 has 8.0 GiB, but its roles need "));
   CHECK_THAT(lack(request), Contains("the largest is reward rm with "));
