@@ -74,6 +74,7 @@ class EventLoop {
   // Process exits.
   void record_exit(int local_rank, const WorkerExit& end, bool ended_by_us);
   void collect_exits(int first);
+  void note_failure_while_stopping(const std::vector<RankExited>& ended);
   void collect_exit(int local_rank, std::vector<RankExited>& ended);
   void child_changed();
   void retry_guard();
