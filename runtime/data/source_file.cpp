@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -93,6 +94,17 @@ std::string_view SourceFile::piece(std::size_t index) const {
   return file_.bytes().substr(starts_[index], starts_[index + 1] - starts_[index]);
 }
 
+// The plug-in for columnar files opens them by name again.
+void SourceFile::require_unchanged() const {
+  const auto now = FileStamp::of(path_);
+  if (now == file_.stamp()) return;
+  const bool replaced = !now || !now->is_same_file(file_.stamp());
+  if (replaced && !is_columnar(format_.kind)) return;
+  throw std::runtime_error(fmt::format(
+      "another program changed {} while it was read; start again when the file is complete",
+      path_));
+}
+
 std::unique_ptr<BlockReader> SourceFile::blocks() const {
   if (is_columnar(format_.kind))
     return std::make_unique<ColumnarBlocks>(path_, format_.kind, options_.row_limit);
@@ -104,9 +116,11 @@ void SourceFile::for_each_row(
     const std::function<bool(std::uint64_t number, const Rows& row)>& use) const {
   const auto reader = blocks();
   Block block;
-  while (reader->next(block))
+  while (reader->next(block)) {
+    require_unchanged();
     for (Rows rows(*syntax_, block.text); rows.next();)
       if (!use(block.first + rows.offset(), rows)) return;
+  }
 }
 
 std::vector<std::uint64_t> for_each_block(const SourceFile& file, int threads,
@@ -120,7 +134,9 @@ std::vector<std::uint64_t> for_each_block(const SourceFile& file, int threads,
       if (is_wanted(i)) wanted.push_back(i);
     }
     for_each_index(wanted.size(), threads, [&](std::size_t i) {
-      use({wanted[i], file.first_line(wanted[i]), std::string(file.piece(wanted[i]))});
+      const Block block{wanted[i], file.first_line(wanted[i]), std::string(file.piece(wanted[i]))};
+      file.require_unchanged();
+      use(block);
     });
     return firsts;
   }
@@ -139,6 +155,7 @@ std::vector<std::uint64_t> for_each_block(const SourceFile& file, int threads,
         do {
           try {
             more = more && !error && reader->next(block);
+            if (more) file.require_unchanged();
           } catch (...) {
             more = false;
             if (!error) {  // a block with a lower index may still fail
