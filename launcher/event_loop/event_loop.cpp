@@ -353,6 +353,10 @@ void EventLoop::carry_out(const AbortRank& action) {
   });
 }
 
+void EventLoop::carry_out(const ReportFailure&) {
+  session_->report_failure();
+}
+
 void EventLoop::carry_out(const StartGrace& action) {
   const auto grace = action.after_failure && options_.failure_grace
                          ? std::min(*options_.failure_grace, grace_period_)

@@ -56,6 +56,7 @@ class EventLoop {
   void carry_out(const SignalRank& action);
   void carry_out(const ReplaceRank& action);
   void carry_out(const AbortRank& action);
+  void carry_out(const ReportFailure&);
   void carry_out(const StartGrace& action);
   void carry_out(const KillAll&);
   void carry_out(const Sweep&);

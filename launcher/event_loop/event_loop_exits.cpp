@@ -54,10 +54,9 @@ void EventLoop::collect_exits(int first) {
     ended.front().replaceable = can_replace(ended.front());
   const int lost_before = supervisor_.failed_while_stopping();
   for (const auto& event : ended) feed(event);
-  const bool lost = lost_before < 0 && supervisor_.failed_while_stopping() >= 0;
-  if (lost) note_failure_while_stopping(ended);
-  const bool failed_first = failed_before < 0 && supervisor_.first_failed() >= 0;
-  if (session_ && (lost || failed_first)) session_->report_failure();
+  if (lost_before < 0 && supervisor_.failed_while_stopping() >= 0)
+    note_failure_while_stopping(ended);
+  if (session_ && failed_before < 0 && supervisor_.first_failed() >= 0) session_->report_failure();
 }
 
 void EventLoop::note_failure_while_stopping(const std::vector<RankExited>& ended) {

@@ -51,10 +51,12 @@ Supervisor::Actions Supervisor::on(const RankExited& event) {
     first_report_ = event.report;
     actions = abort_ranks();
   } else if (state_ == State::stopping && !aborting_) {
-    if (!is_result_of_stop(event.report)) failed_while_stopping_ = event.rank;
+    const bool failed = !is_result_of_stop(event.report);
+    if (failed) failed_while_stopping_ = event.rank;
     // The stop signal may also kill a new process while it starts, and the others wait for that.
     const bool was_new = replacements_ > 0 && event.report.signal;
-    if (failed_while_stopping_ >= 0 || was_new) actions = abort_ranks();
+    if (failed || was_new) actions = abort_ranks();
+    if (failed && multi_node_) actions.push_back(ReportFailure{});
   }
   if (none_running() && (state_ == State::running || state_ == State::stopping)) {
     state_ = State::sweeping;
@@ -198,9 +200,11 @@ bool Supervisor::none_running() const {
   return std::none_of(running_.begin(), running_.end(), [](bool running) { return running; });
 }
 
-// Ranks that handle a signal exit with 0 or with the status that shells report for it.
+// Ranks that handle a signal exit with 0 or with the status that shells report for it. A rank that
+// was still to be started counts as one that cannot be executed.
 bool Supervisor::is_result_of_stop(const ExitReport& report) const {
-  return report.clean() || std::ranges::any_of(sent_signals_, [&](Signal sent) {
+  return report.clean() || report.code == exit_status::kCannotExecute ||
+         std::ranges::any_of(sent_signals_, [&](Signal sent) {
            return report.shell_status() == sent.shell_status();
          });
 }

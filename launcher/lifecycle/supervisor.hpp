@@ -73,6 +73,10 @@ struct AbortRank {
   bool signalled = false;  // it has got the stop signal before and needs no other one
   friend bool operator==(const AbortRank&, const AbortRank&) = default;
 };
+// Only in a multi-node job: inform the leader that a rank has failed while the ranks stop.
+struct ReportFailure {
+  friend bool operator==(const ReportFailure&, const ReportFailure&) = default;
+};
 struct StartGrace {
   bool after_failure = false;  // of a rank or node, so that nobody waits for the others' work
   friend bool operator==(const StartGrace&, const StartGrace&) = default;
@@ -103,8 +107,9 @@ struct Finish {
   int status;
   friend bool operator==(const Finish&, const Finish&) = default;
 };
-using Action = std::variant<StartRanks, SignalRank, ReplaceRank, AbortRank, StartGrace, KillAll,
-                            Sweep, AssessFailure, LeaveJob, StartDelay, Finish>;
+using Action =
+    std::variant<StartRanks, SignalRank, ReplaceRank, AbortRank, ReportFailure, StartGrace, KillAll,
+                 Sweep, AssessFailure, LeaveJob, StartDelay, Finish>;
 
 // Decides what happens to a group of ranks. It does no I/O and reads no clock: the event loop
 // feeds it events and carries out the actions it returns.

@@ -253,6 +253,15 @@ TEST_CASE("the ranks of a round abort if a peer has failed, and save if nodes jo
   }
 }
 
+TEST_CASE("a failure while a round stops is reported before the result of the node",
+          "[supervisor]") {
+  Supervisor s(1, true);
+  s.handle(RoundStarted{0});
+  s.handle(RoundStopRequested{SIGTERM});
+  CHECK(s.handle(RankExited{0, kKilled}) == Actions{ReportFailure{}, Sweep{}});
+  CHECK(s.first_failed() == -1);
+}
+
 TEST_CASE("a failure before the stop of the round is reported", "[supervisor]") {
   Supervisor s(2, true);
   s.handle(RoundStarted{0});
@@ -380,8 +389,9 @@ TEST_CASE("ranks that save before a stop do not wait for one that failed meanwhi
                                   {.signal = SIGTERM},
                                   {.signal = SIGINT},
                                   {.code = 128 + SIGTERM},
-                                  {.code = 128 + SIGINT}};
-    const auto report = reports[GENERATE(0, 1, 2, 3, 4)];
+                                  {.code = 128 + SIGINT},
+                                  {.code = 127}};
+    const auto report = reports[GENERATE(0, 1, 2, 3, 4, 5)];
     CAPTURE(report.code, report.signal.number());
     CHECK(s.handle(RankExited{1, report}).empty());
     CHECK(s.failed_while_stopping() == -1);
