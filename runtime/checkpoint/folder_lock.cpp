@@ -50,11 +50,12 @@ Owner owner_in(const std::string& path) {
   return owner;
 }
 
-// Machines have cookies of their own, and the rank that locks may have been on another one.
+// Cookies are those of one launcher: an attempt on another machine, or under a launcher that was
+// started again, has another one.
 bool is_same_job(const Owner& owner, const LockingJob& job) {
   if (!job.is_restart) return false;
-  if (owner.host == host_name()) return !job.cookie.empty() && owner.cookie == job.cookie;
-  return !owner.host.empty() && job.run_id != kNoRunId && owner.run_id == job.run_id;
+  return (!job.cookie.empty() && owner.cookie == job.cookie) ||
+         (!job.run_id.empty() && job.run_id != kNoRunId && owner.run_id == job.run_id);
 }
 
 FolderInUse in_use(const std::string& folder, const std::string& path, const Owner& owner) {

@@ -15,8 +15,8 @@ struct FolderInUse : std::runtime_error {
 
 // How attempts of one job recognise each other.
 struct LockingJob {
-  std::string cookie = {};  // the same for all attempts on one machine, and no other job's
-  std::string run_id = {};  // the same on all machines, but a job of the user may reuse it
+  std::string cookie = {};  // of its launcher: no other job has it
+  std::string run_id = {};  // the same on all machines; "none": it was not given
   bool is_restart = false;  // there may be processes of an earlier attempt
 };
 

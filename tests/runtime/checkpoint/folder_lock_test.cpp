@@ -62,6 +62,15 @@ TEST_CASE("a restarted job gets its folder even if an old rank cannot die", "[fo
   CHECK_THROWS_AS(FolderLock(folder, kOther, kNone), FolderInUse);
 }
 
+TEST_CASE("a job that restarts on another machine gets its folder by its id", "[folder_lock]") {
+  const mgpu::tests::TempDir dir;
+  const std::string folder = dir.root().string();
+  const FolderLock old(folder, {.cookie = "a", .run_id = "my-run"});
+  CHECK_THROWS_AS(FolderLock(folder, {.cookie = "b", .run_id = "my", .is_restart = true}, kNone),
+                  FolderInUse);
+  const FolderLock lock(folder, {.cookie = "b", .run_id = "my-run", .is_restart = true}, kNone);
+}
+
 TEST_CASE("a job that was killed leaves its folder free", "[folder_lock][fork]") {
   const mgpu::tests::TempDir dir;
   const std::string folder = dir.root().string();
