@@ -189,7 +189,7 @@ class Ends(NodesTest):
         self.assert_nothing_left()
 
     def test_nodes_that_save_before_a_stop_do_not_wait_for_a_rank_that_was_killed(self):
-        self.grace = 60
+        self.grace = 30
         agents = self.start_all(program=[PROGRAMS / "saving.py", self.dir])
         killed = self.pids_from("pid.*", 3, limit=30)[2]
         agents[0].signal(signal.SIGTERM)

@@ -136,7 +136,15 @@ TEST_CASE("rows of a file that changed while it was read are not used", "[source
                           source, 1, [](std::size_t) { return true; }, [](const Block&) {}),
                       Contains("another program changed"));
   }
-  SECTION("but those of a file that was replaced are still there") {
+  SECTION("but those of a file with new rows at its end are") {
+    std::ofstream(file, std::ios::app) << "{\"text\":\"three\"}\n";
+    CHECK(read() == rows);
+  }
+  SECTION("and so are those of a file with only another time") {
+    std::filesystem::last_write_time(file, std::filesystem::file_time_type{});
+    CHECK(read() == rows);
+  }
+  SECTION("and those of a file that was replaced") {
     std::filesystem::rename(other, file);
     CHECK(read() == rows);
   }
