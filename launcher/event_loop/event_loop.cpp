@@ -342,13 +342,19 @@ void EventLoop::carry_out(const SignalRank& action) {
 
 // A signal cannot tell "a peer has failed" from "save and stop"; the worker socket can.
 void EventLoop::carry_out(const AbortRank& action) {
-  if (starting_ || !worker_socket_.abort(plan_.placement.base_rank + action.rank))
-    return carry_out(SignalRank{action.rank, SIGTERM});
+  if (starting_ || !worker_socket_.abort(plan_.placement.base_rank + action.rank)) {
+    if (!action.signalled) carry_out(SignalRank{action.rank, SIGTERM});
+    return;
+  }
   ranks_.signal_group(action.rank, SIGCONT);
   aborting_.push_back(action.rank);
   abort_.start(kAbort, [this] {
     for (const int rank : aborting_) ranks_.signal_group(rank, SIGKILL);
   });
+}
+
+void EventLoop::carry_out(const ReportFailure&) {
+  session_->report_failure();
 }
 
 void EventLoop::carry_out(const StartGrace& action) {

@@ -56,6 +56,7 @@ class EventLoop {
   void carry_out(const SignalRank& action);
   void carry_out(const ReplaceRank& action);
   void carry_out(const AbortRank& action);
+  void carry_out(const ReportFailure&);
   void carry_out(const StartGrace& action);
   void carry_out(const KillAll&);
   void carry_out(const Sweep&);
@@ -74,6 +75,7 @@ class EventLoop {
   // Process exits.
   void record_exit(int local_rank, const WorkerExit& end, bool ended_by_us);
   void collect_exits(int first);
+  void note_failure_while_stopping(const std::vector<RankExited>& ended);
   void collect_exit(int local_rank, std::vector<RankExited>& ended);
   void child_changed();
   void retry_guard();

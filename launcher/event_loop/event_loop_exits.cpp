@@ -52,8 +52,18 @@ void EventLoop::collect_exits(int first) {
     suspended_ = hang_collector_.suspended();
   if (ended.size() == 1 && failed(ended.front()))
     ended.front().replaceable = can_replace(ended.front());
+  const int lost_before = supervisor_.failed_while_stopping();
   for (const auto& event : ended) feed(event);
+  if (lost_before < 0 && supervisor_.failed_while_stopping() >= 0)
+    note_failure_while_stopping(ended);
   if (session_ && failed_before < 0 && supervisor_.first_failed() >= 0) session_->report_failure();
+}
+
+void EventLoop::note_failure_while_stopping(const std::vector<RankExited>& ended) {
+  const auto end = std::ranges::find(ended, supervisor_.failed_while_stopping(), &RankExited::rank);
+  if (end == ended.end()) return;
+  journal_.note(fmt::format("rank {} {} while the ranks stopped; they do not wait for it",
+                            plan_.placement.base_rank + end->rank, describe(end->report)));
 }
 
 // Whether a new process may take the place of this rank, which has ended alone.

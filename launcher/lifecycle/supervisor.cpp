@@ -33,11 +33,11 @@ Supervisor::Actions Supervisor::begin_attempt() {
   state_ = State::running;
   std::fill(running_.begin(), running_.end(), true);
   replacements_ = 0;
-  first_failed_ = -1;
+  first_failed_ = failed_while_stopping_ = -1;
   first_report_ = {};
   grace_started_ = false;
   stopped_ = aborting_ = false;
-  sent_signal_ = {};
+  sent_signals_.clear();
   return {StartRanks{++attempt_}};
 }
 
@@ -45,18 +45,18 @@ Supervisor::Actions Supervisor::on(const RankExited& event) {
   if (state_ == State::running && !event.report.clean() && event.replaceable)
     return {ReplaceRank{event.rank, ++replacements_}};
   running_[static_cast<size_t>(event.rank)] = false;
-  const bool saving = state_ == State::stopping && !aborting_;
   Actions actions;
   if (!event.report.clean() && state_ == State::running) {
     first_failed_ = event.rank;
     first_report_ = event.report;
     actions = abort_ranks();
-  }
-  // A new process that the stop signal has killed while it started: the others wait for it.
-  if (saving && replacements_ > 0 && event.report.signal) {
-    aborting_ = true;
-    for (size_t rank = 0; rank < running_.size(); ++rank)
-      if (running_[rank]) actions.push_back(AbortRank{static_cast<int>(rank)});
+  } else if (state_ == State::stopping && !aborting_) {
+    const bool failed = !is_result_of_stop(event.report);
+    if (failed) failed_while_stopping_ = event.rank;
+    // The stop signal may also kill a new process while it starts, and the others wait for that.
+    const bool was_new = replacements_ > 0 && event.report.signal;
+    if (failed || was_new) actions = abort_ranks();
+    if (failed && multi_node_) actions.push_back(ReportFailure{});
   }
   if (none_running() && (state_ == State::running || state_ == State::stopping)) {
     state_ = State::sweeping;
@@ -104,11 +104,11 @@ Supervisor::Actions Supervisor::on(const KillRequested&) {
   if (state_ == State::waiting || state_ == State::leaving ||
       (multi_node_ && state_ == State::assessing))
     return finish(stop_signal_.shell_status());
-  return {KillAll{}};
+  return kill_all();
 }
 
 Supervisor::Actions Supervisor::on(const GraceExpired&) {
-  if (state_ == State::stopping || state_ == State::sweeping) return {KillAll{}};
+  if (state_ == State::stopping || state_ == State::sweeping) return kill_all();
   return {};
 }
 
@@ -135,7 +135,7 @@ Supervisor::Actions Supervisor::on(const RoundStarted& event) {
 
 Supervisor::Actions Supervisor::on(const RoundStopRequested& event) {
   if (state_ != State::running && state_ != State::stopping) return {};
-  return event.peer_failed && state_ == State::running ? abort_ranks() : stop_ranks(event.signal);
+  return event.peer_failed && !aborting_ ? abort_ranks() : stop_ranks(event.signal);
 }
 
 Supervisor::Actions Supervisor::on(const JobFinished& event) {
@@ -160,21 +160,22 @@ Supervisor::Actions Supervisor::on(const DelayExpired&) {
 }
 
 Supervisor::Actions Supervisor::stop_ranks(Signal signal) {
-  if (signal == sent_signal_) return {};
+  if (!sent_signals_.empty() && signal == sent_signals_.back()) return {};
   return stop_running(signal, false, [signal](int rank) { return SignalRank{rank, signal}; });
 }
 
-// A rank that cannot be told why it has to stop gets SIGTERM.
+// A rank that cannot be told why it has to stop gets SIGTERM, unless it is stopping already.
 Supervisor::Actions Supervisor::abort_ranks() {
   aborting_ = true;
-  return stop_running(SIGTERM, true, [](int rank) { return AbortRank{rank}; });
+  const bool signalled = !sent_signals_.empty();
+  return stop_running(SIGTERM, true, [signalled](int rank) { return AbortRank{rank, signalled}; });
 }
 
 template <class Stop>
 Supervisor::Actions Supervisor::stop_running(Signal signal, bool after_failure, Stop stop) {
   state_ = State::stopping;
   stopped_ = true;
-  sent_signal_ = signal;
+  sent_signals_.push_back(signal);
   Actions actions;
   for (size_t rank = 0; rank < running_.size(); ++rank)
     if (running_[rank]) actions.push_back(stop(static_cast<int>(rank)));
@@ -185,6 +186,11 @@ Supervisor::Actions Supervisor::stop_running(Signal signal, bool after_failure, 
   return actions;
 }
 
+Supervisor::Actions Supervisor::kill_all() {
+  sent_signals_.push_back(SIGKILL);
+  return {KillAll{}};
+}
+
 Supervisor::Actions Supervisor::finish(int status) {
   state_ = State::done;
   return {Finish{status}};
@@ -192,6 +198,15 @@ Supervisor::Actions Supervisor::finish(int status) {
 
 bool Supervisor::none_running() const {
   return std::none_of(running_.begin(), running_.end(), [](bool running) { return running; });
+}
+
+// Ranks that handle a signal exit with 0 or with the status that shells report for it. A rank that
+// was still to be started counts as one that cannot be executed.
+bool Supervisor::is_result_of_stop(const ExitReport& report) const {
+  return report.clean() || report.code == exit_status::kCannotExecute ||
+         std::ranges::any_of(sent_signals_, [&](Signal sent) {
+           return report.shell_status() == sent.shell_status();
+         });
 }
 
 }  // namespace mgpu::launcher

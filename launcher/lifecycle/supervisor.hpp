@@ -70,7 +70,12 @@ struct ReplaceRank {
 // Another rank has failed: whatever this one computes or waits for is lost.
 struct AbortRank {
   int rank;
+  bool signalled = false;  // it has got the stop signal before and needs no other one
   friend bool operator==(const AbortRank&, const AbortRank&) = default;
+};
+// Only in a multi-node job: inform the leader that a rank has failed while the ranks stop.
+struct ReportFailure {
+  friend bool operator==(const ReportFailure&, const ReportFailure&) = default;
 };
 struct StartGrace {
   bool after_failure = false;  // of a rank or node, so that nobody waits for the others' work
@@ -102,8 +107,9 @@ struct Finish {
   int status;
   friend bool operator==(const Finish&, const Finish&) = default;
 };
-using Action = std::variant<StartRanks, SignalRank, ReplaceRank, AbortRank, StartGrace, KillAll,
-                            Sweep, AssessFailure, LeaveJob, StartDelay, Finish>;
+using Action =
+    std::variant<StartRanks, SignalRank, ReplaceRank, AbortRank, ReportFailure, StartGrace, KillAll,
+                 Sweep, AssessFailure, LeaveJob, StartDelay, Finish>;
 
 // Decides what happens to a group of ranks. It does no I/O and reads no clock: the event loop
 // feeds it events and carries out the actions it returns.
@@ -113,7 +119,8 @@ using Action = std::variant<StartRanks, SignalRank, ReplaceRank, AbortRank, Star
 //   running --(a rank fails, or a stop is requested)--> stopping --> sweeping --> assessing
 //   assessing --> running again (perhaps after waiting) or done
 //
-// A hang is a failure of the rank that caused it, which is killed.
+// A hang is a failure of the rank that caused it, which is killed. A rank that fails while the
+// ranks stop makes the others abort, because they may wait for it.
 //
 // The first failure of the last attempt sets the job's exit status; ranks that die because we
 // signalled them do not change it. A stop that is requested while a restart was still possible ends
@@ -136,7 +143,10 @@ class Supervisor {
 
   // The rank that failed first in this attempt, -1 if none did.
   int first_failed() const { return first_failed_; }
-  // The exit status that it stands for.
+  // The rank that failed while the ranks of this attempt were stopping for another reason, -1 if
+  // none did.
+  int failed_while_stopping() const { return failed_while_stopping_; }
+  // The exit status that the first failure stands for.
   int first_status() const { return first_report_.shell_status(); }
   // Whether the ranks were already signalled; ranks that exit afterwards exit because of that.
   bool stopping() const { return state_ != State::running; }
@@ -173,11 +183,13 @@ class Supervisor {
   Actions begin_attempt();
   Actions stop_ranks(Signal signal);
   Actions abort_ranks();
+  Actions kill_all();
   template <class Stop>
   Actions stop_running(Signal signal, bool after_failure, Stop stop);
   Actions leave_job();
   Actions finish(int status);
   bool none_running() const;
+  bool is_result_of_stop(const ExitReport& report) const;
 
   State state_ = State::waiting;
   std::vector<bool> running_;
@@ -186,12 +198,13 @@ class Supervisor {
   int attempt_ = -1;
   int replacements_ = 0;  // in this attempt
   int first_failed_ = -1;
+  int failed_while_stopping_ = -1;
   ExitReport first_report_;
   Signal stop_signal_;
   bool grace_started_ = false;
   bool stopped_ = false;
-  bool aborting_ = false;  // the ranks of this attempt, after a failure
-  Signal sent_signal_;     // the last one that the ranks of this attempt got
+  bool aborting_ = false;             // the ranks of this attempt, after a failure
+  std::vector<Signal> sent_signals_;  // that the ranks of this attempt got, in order
 };
 
 }  // namespace mgpu::launcher

@@ -112,13 +112,11 @@ Coordinator::Actions Coordinator::failing(NodeId id, const rendezvous::Failing& 
     round_.disturb(when);
     if (ends_the_job(node)) stop_signal_ = signo;
   }
-  if (phase_ == Phase::stopping && signo != 0)
-    send_stop(fmt::format("{} was asked to stop", node.join.host), id, {signo, false});
-  if (phase_ != Phase::running) return take_actions();
-  if (signo != 0)
-    stop_round(fmt::format("{} was asked to stop", node.join.host), id, now, {signo, false});
-  else
-    stop_round(fmt::format("a rank on {} failed", node.join.host), id, now, kFailure);
+  const auto why = signo != 0 ? fmt::format("{} was asked to stop", node.join.host)
+                              : fmt::format("a rank on {} failed", node.join.host);
+  const StopCause cause = signo != 0 ? StopCause{signo, false} : kFailure;
+  if (phase_ == Phase::stopping) send_stop(why, id, cause);
+  if (phase_ == Phase::running) stop_round(why, id, now, cause);
   return take_actions();
 }
 
@@ -186,7 +184,9 @@ Coordinator::Actions Coordinator::gone(NodeId id, LeaderTime last_heartbeat, boo
   actions_.emplace_back(
       PrintLine{fmt::format("node {} ({}) is lost: {}; the other nodes stop and continue{}",
                             node.node_rank, host, how, wait)});
-  if (phase_ == Phase::running) stop_round(fmt::format("{} is lost", host), id, now, kFailure);
+  const auto why = fmt::format("{} is lost", host);
+  if (phase_ == Phase::stopping) send_stop(why, id, kFailure);
+  if (phase_ == Phase::running) stop_round(why, id, now, kFailure);
   check_round_over(now);
   return take_actions();
 }

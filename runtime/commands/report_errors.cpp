@@ -13,6 +13,7 @@
 #include "rendezvous/contract.hpp"
 #include "runtime/config/command_line.hpp"
 #include "runtime/config/resolve.hpp"
+#include "runtime/data/lost_pages.hpp"
 #include "runtime/train/failure_report.hpp"
 
 namespace mgpu::recipes {
@@ -30,6 +31,7 @@ void let_rank_0_report_first() {
 }  // namespace
 
 int report_errors(const std::function<int()>& run) {
+  data::report_lost_pages([](const char* message) { train::fail(message); });
   ::signal(SIGXFSZ, SIG_IGN);  // so that a write beyond a file size limit fails with a message
   try {
     return run();

@@ -2,9 +2,12 @@
 #include <stdlib.h>
 
 #include <cstdio>
+#include <optional>
 #include <variant>
 
 #include "rendezvous/contract.hpp"
+#include "runtime/checkpoint/file.hpp"
+#include "runtime/checkpoint/folder_lock.hpp"
 #include "runtime/commands/commands.hpp"
 #include "runtime/commands/grpo.hpp"
 #include "runtime/commands/hub_names.hpp"
@@ -36,6 +39,23 @@ void require_launcher(const train::RunCommand& command) {
         gpus, train::launch_command(command, gpus)));
 }
 
+// For rank 0, which reads and writes checkpoints and logs for all ranks.
+void lock_output_dir(std::optional<checkpoint::FolderLock>& lock, const train::TrainConfig& config,
+                     const rendezvous::Contract& contract) {
+  if (contract.rank != 0) return;
+  checkpoint::make_writable_folder(config.output_dir);
+  const char* const cookie = getenv(rendezvous::variable::kJobCookie);
+  try {
+    lock.emplace(config.output_dir,
+                 checkpoint::LockingJob{.cookie = cookie == nullptr ? "" : cookie,
+                                        .run_id = contract.run_id,
+                                        .is_restart = contract.restart_count > 0 ||
+                                                      contract.replacement.value_or(0) > 0});
+  } catch (const checkpoint::FolderInUse& e) {
+    train::throw_recipe_error(fmt::format("output_dir: {}", e.what()));
+  }
+}
+
 int run(const train::RunCommand& command) {
   auto config = train::read_recipe(
       command.recipe.path,
@@ -53,6 +73,8 @@ int run(const train::RunCommand& command) {
     std::fflush(stdout);
   }
   recipes::download_named(config, contract);
+  std::optional<checkpoint::FolderLock> lock;
+  lock_output_dir(lock, config, contract);
   if (contract.replacement.value_or(0) == 0) train::decide_start(config, contract);
   const int status = config.task == train::Task::grpo ? recipes::grpo(config, contract)
                                                       : recipes::sft(config, contract);

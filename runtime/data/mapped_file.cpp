@@ -16,6 +16,24 @@ namespace mgpu::data {
 
 using rendezvous::throw_errno;
 
+namespace {
+
+FileStamp stamp_of(const struct stat& status) {
+  return {.device = status.st_dev,
+          .inode = status.st_ino,
+          .size = status.st_size,
+          .seconds = status.st_mtim.tv_sec,
+          .nanoseconds = status.st_mtim.tv_nsec};
+}
+
+}  // namespace
+
+std::optional<FileStamp> FileStamp::of(const std::filesystem::path& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return stamp_of(status);
+}
+
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const rendezvous::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) throw_errno(fmt::format("cannot open {}", path.string()));
@@ -24,6 +42,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   if (!S_ISREG(status.st_mode))
     throw std::runtime_error(
         fmt::format("cannot read {}: it is not a regular file", path.string()));
+  stamp_ = stamp_of(status);
   if (status.st_size == 0) return;  // mmap rejects an empty mapping
 
   const auto size = static_cast<std::size_t>(status.st_size);
@@ -34,11 +53,14 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : start_(std::exchange(other.start_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : start_(std::exchange(other.start_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      stamp_(other.stamp_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(start_, other.start_);
   std::swap(size_, other.size_);
+  std::swap(stamp_, other.stamp_);
   return *this;
 }
 

@@ -31,6 +31,7 @@ class FileRows {
     while (!rows_ || !rows_->next()) {
       if (++blocks_ % kBlocksKept == 0) file_.unload();
       if (!reader_->next(block_)) return false;
+      file_.require_unchanged();
       rows_.emplace(file_.syntax(), block_.text);
     }
     return true;

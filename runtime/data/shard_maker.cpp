@@ -33,6 +33,7 @@ std::string tokenize(const SourcePlan& plan, std::size_t piece, std::uint64_t fi
     try {
       writer.add(plan.read(rows), rows.offset());
     } catch (const std::runtime_error& e) {  // of the row, the tokenizer or the template
+      plan.file.require_unchanged();
       if (!skip_bad_rows)
         throw std::runtime_error(
             fmt::format("{}:{}: {}", plan.file.path(), first + rows.offset(), e.what()));
@@ -58,9 +59,10 @@ std::optional<Shard> usable_shard(const Work& work) {
 Shard load_or_tokenize(const Work& work, const PrepareOptions& options) {
   if (auto shard = usable_shard(work)) return std::move(*shard);
   const SourceFile& file = work.plan->file;
-  write_prepared(work.plan->path_of(work.piece),
-                 tokenize(*work.plan, work.piece, file.first_line(work.piece),
-                          file.piece(work.piece), options.skip_bad_rows));
+  const auto tokens = tokenize(*work.plan, work.piece, file.first_line(work.piece),
+                               file.piece(work.piece), options.skip_bad_rows);
+  file.require_unchanged();  // else other tokens would be found under the digest of these
+  write_prepared(work.plan->path_of(work.piece), tokens);
   return shard_at(work);
 }
 

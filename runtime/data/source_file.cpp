@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "runtime/data/columnar_blocks.hpp"
 #include "runtime/data/digest.hpp"
@@ -21,6 +23,28 @@ constexpr std::size_t kPieces = 256;  // target for files between the two sizes
 constexpr std::uint64_t kOtherSeed = 0x5851F42D4C957F2D;
 constexpr std::string_view kBom = "\xEF\xBB\xBF";
 
+std::size_t piece_size(std::size_t bytes) {
+  return std::clamp(bytes / kPieces, kSmallestPiece, kLargestPiece);
+}
+
+// SHA-256 of the whole file would be 10 times slower on CPUs without SHA instructions, and
+// collisions between a user's own files are not an attack.
+std::string digest_of_piece(std::string_view piece) {
+  return fmt::format("{:016x}{:016x}", checksum(piece), checksum(piece, kOtherSeed));
+}
+
+std::string digest_of_all(std::size_t bytes, const std::vector<std::string>& pieces) {
+  return sha256(fmt::format("{}{}", bytes, fmt::join(pieces, "")));
+}
+
+std::string digest_of_all(std::string_view bytes) {
+  const std::size_t size = piece_size(bytes.size());
+  std::vector<std::string> pieces{digest_of_piece(bytes.substr(0, size))};
+  for (std::size_t at = size; at < bytes.size(); at += size)
+    pieces.push_back(digest_of_piece(bytes.substr(at, size)));
+  return digest_of_all(bytes.size(), pieces);
+}
+
 // The start of the first line that begins at or after a cut.
 std::size_t line_start(std::string_view bytes, std::size_t cut) {
   if (cut == 0) return bytes.starts_with(kBom) ? kBom.size() : 0;
@@ -31,11 +55,9 @@ std::size_t line_start(std::string_view bytes, std::size_t cut) {
 // Of the size, the first and the last mebibyte.
 std::string digest_of_ends(std::string_view bytes) {
   constexpr std::size_t kEnd = std::size_t{1} << 20;
-  std::string all = fmt::format("ends of {}:", bytes.size());
-  for (const auto end :
-       {bytes.substr(0, kEnd), bytes.substr(bytes.size() - std::min(kEnd, bytes.size()))})
-    all += fmt::format("{:016x}{:016x}", checksum(end), checksum(end, kOtherSeed));
-  return sha256(all);
+  return sha256(
+      fmt::format("ends of {}:{}{}", bytes.size(), digest_of_piece(bytes.substr(0, kEnd)),
+                  digest_of_piece(bytes.substr(bytes.size() - std::min(kEnd, bytes.size())))));
 }
 
 }  // namespace
@@ -64,7 +86,7 @@ SourceFile::SourceFile(const std::string& path, int threads, const FileOptions& 
 // Computes the digest, and where pieces begin if the rows are lines.
 void SourceFile::cut(int threads) {
   const std::string_view bytes = file_.bytes();
-  const std::size_t size = std::clamp(bytes.size() / kPieces, kSmallestPiece, kLargestPiece);
+  const std::size_t size = piece_size(bytes.size());
   const std::size_t pieces = std::max<std::size_t>(1, (bytes.size() + size - 1) / size);
 
   std::vector<std::string> digests(pieces);
@@ -72,25 +94,41 @@ void SourceFile::cut(int threads) {
   first_lines_.assign(pieces, 0);
   for_each_index(pieces, threads, [&](std::size_t i) {
     const std::string_view block = bytes.substr(i * size, size);
-    // SHA-256 of the whole file would be 10 times slower on CPUs without SHA instructions, and
-    // collisions between a user's own files are not an attack.
-    digests[i] = fmt::format("{:016x}{:016x}", checksum(block), checksum(block, kOtherSeed));
+    digests[i] = digest_of_piece(block);
     starts_[i] = line_start(bytes, i * size);
     first_lines_[i] = line_feeds_in(block);
   });
 
-  std::string all = std::to_string(bytes.size());
   std::uint64_t line_feeds = 0;  // before the cut
   for (std::size_t i = 0; i < pieces; ++i) {
-    all += digests[i];
     const bool cuts_a_line = i > 0 && bytes[i * size - 1] != '\n';
     line_feeds += std::exchange(first_lines_[i], 1 + line_feeds + (cuts_a_line ? 1 : 0));
   }
-  digest_ = sha256(all);
+  digest_ = digest_of_all(bytes.size(), digests);
 }
 
 std::string_view SourceFile::piece(std::size_t index) const {
   return file_.bytes().substr(starts_[index], starts_[index + 1] - starts_[index]);
+}
+
+// Appended rows change nothing, and neither does a new time of the same contents. Of a streamed
+// file only the ends can be compared, which shows no more than that rows were appended.
+void SourceFile::require_unchanged() const {
+  const auto& mapped = file_.stamp();
+  const auto now = FileStamp::of(path_);
+  if (now == mapped) return;
+  const bool columnar = is_columnar(format_.kind);  // the plug-in opens the file by name again
+  const bool replaced = !now || !now->is_same_file(mapped);
+  if (replaced && !columnar) return;
+  const bool grew = !replaced && !columnar && now->size > mapped.size;
+  const bool same_size = !replaced && now->size == mapped.size;
+  const auto bytes = file_.bytes();
+  if (options_.streamed ? grew && digest_of_ends(bytes) == digest_
+                        : (grew || same_size) && digest_of_all(bytes) == digest_)
+    return;
+  throw std::runtime_error(fmt::format(
+      "another program changed {} while it was read; start again when the file is complete",
+      path_));
 }
 
 std::unique_ptr<BlockReader> SourceFile::blocks() const {
@@ -104,9 +142,11 @@ void SourceFile::for_each_row(
     const std::function<bool(std::uint64_t number, const Rows& row)>& use) const {
   const auto reader = blocks();
   Block block;
-  while (reader->next(block))
+  while (reader->next(block)) {
+    require_unchanged();
     for (Rows rows(*syntax_, block.text); rows.next();)
       if (!use(block.first + rows.offset(), rows)) return;
+  }
 }
 
 std::vector<std::uint64_t> for_each_block(const SourceFile& file, int threads,
@@ -120,7 +160,9 @@ std::vector<std::uint64_t> for_each_block(const SourceFile& file, int threads,
       if (is_wanted(i)) wanted.push_back(i);
     }
     for_each_index(wanted.size(), threads, [&](std::size_t i) {
-      use({wanted[i], file.first_line(wanted[i]), std::string(file.piece(wanted[i]))});
+      const Block block{wanted[i], file.first_line(wanted[i]), std::string(file.piece(wanted[i]))};
+      file.require_unchanged();
+      use(block);
     });
     return firsts;
   }
@@ -139,6 +181,7 @@ std::vector<std::uint64_t> for_each_block(const SourceFile& file, int threads,
         do {
           try {
             more = more && !error && reader->next(block);
+            if (more) file.require_unchanged();
           } catch (...) {
             more = false;
             if (!error) {  // a block with a lower index may still fail

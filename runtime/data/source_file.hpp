@@ -47,6 +47,11 @@ class SourceFile {
   // The line number of a piece's first line; the first line of the file is 1.
   std::uint64_t first_line(std::size_t index) const { return first_lines_[index]; }
 
+  // Throws if another program has changed the file since it was mapped. A call after a part was
+  // read makes sure that the part was as the digest says. A plain file that was replaced by another
+  // one of the same name has not changed: it is still mapped.
+  void require_unchanged() const;
+
   // Reads any file from the beginning. The reader must not outlive this object.
   std::unique_ptr<BlockReader> blocks() const;
 

@@ -1,10 +1,13 @@
 """What mgpu-run does with the other ranks after one has failed."""
 
+import json
+import os
+import signal
 import textwrap
 import time
 import unittest
 
-from harness import JobTest, SLOWER
+from harness import JobTest, SLOWER, alive, until
 
 # Rank 1 fails once rank 0 is ready. Rank 0 does not react to SIGTERM.
 RANKS = textwrap.dedent('''
@@ -83,6 +86,50 @@ class FailedPeer(JobTest):
         job.terminate()
         self.assertEqual(job.wait(20 * SLOWER), 143)
         self.assertTrue((self.dir / "saved").exists())
+
+    def start_stopping(self, *options):
+        """A job that stops, whose rank 0 saves for long. Returns it and the process of rank 1."""
+        job = self.start("-n", 2, "--report", self.dir / "report.json", *options, self.script("""
+import json, os, pathlib, signal, socket, sys, time
+rank = os.environ["RANK"]
+launcher = socket.socket(socket.AF_UNIX)
+launcher.connect(os.environ["MGPU_WORKER_SOCKET"].replace("@", "\\0", 1))
+launcher.sendall(json.dumps({"rank": int(rank), "aborts": sys.argv[1] == "aborts"}).encode() + b"\\n")
+stops = []
+signal.signal(signal.SIGTERM, lambda *_: stops.append(1))
+pathlib.Path("ready." + rank).write_text(str(os.getpid()))
+while not stops: time.sleep(0.01)
+pathlib.Path("saving." + rank).write_text("yes")
+if rank == "0" and sys.argv[1] == "aborts":
+    os._exit(40 + json.loads(launcher.makefile().readline())["abort"])
+while not pathlib.Path("saved").exists(): time.sleep(0.01)
+os._exit(100 + len(stops))
+"""), options and "aborts" or "saves")
+        pids = self.pids_from("ready.*", 2)
+        job.terminate()
+        self.wait_for_files("saving.*", 2)
+        return job, pids[1]
+
+    def exit_code_of_rank_0(self):
+        ends = json.loads((self.dir / "report.json").read_text())["attempts"][0]["ranks"]
+        return next(end["exit_code"] for end in ends if end["rank"] == 0)
+
+    def test_ranks_that_save_before_a_stop_do_not_wait_for_a_killed_one(self):
+        job, killed = self.start_stopping("--grace", 60)
+        os.kill(killed, signal.SIGKILL)
+        _, err = job.communicate(timeout=10 * SLOWER)
+        self.assertEqual(job.returncode, 143)
+        self.assertIn("rank 1 was killed by SIGKILL (signal 9) while the ranks stopped; they do not "
+                      "wait for it\n", err.decode())
+        self.assertEqual(self.exit_code_of_rank_0(), 41)
+
+    def test_ranks_that_cannot_abort_save_in_peace_when_another_one_is_killed(self):
+        job, killed = self.start_stopping()
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: not alive(killed), what="the end of rank 1")
+        (self.dir / "saved").touch()
+        job.communicate(timeout=10 * SLOWER)
+        self.assertEqual(self.exit_code_of_rank_0(), 101)  # one SIGTERM
 
     def test_a_malformed_line_is_reported_and_the_job_goes_on(self):
         job = self.run_job("-n", 1, self.script(RANKS + textwrap.dedent('''

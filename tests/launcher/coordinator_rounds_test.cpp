@@ -136,6 +136,25 @@ TEST_CASE("a new node below the maximum starts a new round of all nodes", "[coor
   CHECK(job.sent<Begin>()[0].second.restarts == 0);
 }
 
+TEST_CASE("nodes that save before a stop do not wait for a rank that failed meanwhile",
+          "[coordinator]") {
+  Job job(Job::elastic(1, 3));
+  job.join_all(3);
+  REQUIRE(job.phase() == "running");
+  job.failing(1, SIGTERM);
+  job.forget();
+  SECTION("because its node is lost") {
+    job.lose(3, job.now);
+    CHECK(job.recipients<Stop>() == Nodes{1, 2});
+  }
+  SECTION("on a node that is still there") {
+    job.failing(3);
+    CHECK(job.recipients<Stop>() == Nodes{1, 2});
+  }
+  CHECK(job.sent<Stop>()[0].second.failed);
+  CHECK(job.phase() == "stopping");
+}
+
 TEST_CASE("five nodes that join a running job one second apart stop it once", "[coordinator]") {
   Job job(Job::elastic(1, 8));
   job.join(1, {.host = "a", .leads = true});

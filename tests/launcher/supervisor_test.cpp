@@ -243,8 +243,23 @@ TEST_CASE("the ranks of a round abort if a peer has failed, and save if nodes jo
   SECTION("save") {
     CHECK(s.handle(RoundStopRequested{SIGTERM}) ==
           Actions{SignalRank{0, SIGTERM}, SignalRank{1, SIGTERM}, StartGrace{}});
+    CHECK(s.handle(RoundStopRequested{SIGTERM}).empty());
+  }
+  SECTION("save, until a peer fails meanwhile") {
+    s.handle(RoundStopRequested{SIGTERM});
+    CHECK(s.handle(RoundStopRequested{SIGTERM, true}) ==
+          Actions{AbortRank{0, true}, AbortRank{1, true}});
     CHECK(s.handle(RoundStopRequested{SIGTERM, true}).empty());
   }
+}
+
+TEST_CASE("a failure while a round stops is reported before the result of the node",
+          "[supervisor]") {
+  Supervisor s(1, true);
+  s.handle(RoundStarted{0});
+  s.handle(RoundStopRequested{SIGTERM});
+  CHECK(s.handle(RankExited{0, kKilled}) == Actions{ReportFailure{}, Sweep{}});
+  CHECK(s.first_failed() == -1);
 }
 
 TEST_CASE("a failure before the stop of the round is reported", "[supervisor]") {
@@ -333,7 +348,7 @@ TEST_CASE("a rank is not replaced while the ranks stop, nor after success", "[su
   s.start();
   SECTION("stopping") {
     s.handle(StopRequested{SIGTERM});
-    CHECK(s.handle(RankExited{1, kKilled, true}).empty());
+    CHECK(s.handle(RankExited{1, kKilled, true}) == Actions{AbortRank{0, true}});
   }
   SECTION("success") {
     CHECK(s.handle(RankExited{1, kOk, true}).empty());
@@ -346,8 +361,44 @@ TEST_CASE("a stop that kills a new process aborts the ranks that wait for it", "
   s.start();
   s.handle(RankExited{1, kKilled, true});
   CHECK(s.handle(StopRequested{SIGTERM}).size() == 4);
-  CHECK(s.handle(RankExited{1, {.signal = SIGTERM}}) == Actions{AbortRank{0}, AbortRank{2}});
+  CHECK(s.handle(RankExited{1, {.signal = SIGTERM}}) ==
+        Actions{AbortRank{0, true}, AbortRank{2, true}});
   CHECK(s.handle(RankExited{0, kKilled}).empty());
   CHECK(s.handle(RankExited{2, kKilled}) == Actions{Sweep{}});
   CHECK(s.handle(TreeEmpty{}) == Actions{Finish{128 + SIGTERM}});
+}
+
+TEST_CASE("ranks that save before a stop do not wait for one that failed meanwhile",
+          "[supervisor]") {
+  Supervisor s(3);
+  s.start();
+  s.handle(StopRequested{SIGINT});
+  s.handle(StopRequested{SIGTERM});
+  SECTION("a kill or an error") {
+    const auto report = GENERATE(kKilled, kExitedWith7);
+    CHECK(s.handle(RankExited{1, report}) == Actions{AbortRank{0, true}, AbortRank{2, true}});
+    CHECK(s.failed_while_stopping() == 1);
+    CHECK(s.first_failed() == -1);
+    CHECK(s.handle(RankExited{0, {.signal = SIGSEGV}}).empty());
+    CHECK(s.failed_while_stopping() == 1);
+    CHECK(s.handle(RankExited{2, kKilled}) == Actions{Sweep{}});
+    CHECK(s.handle(TreeEmpty{}) == Actions{Finish{128 + SIGINT}});
+  }
+  SECTION("one that ended as requested has not failed") {
+    const ExitReport reports[] = {kOk,
+                                  {.signal = SIGTERM},
+                                  {.signal = SIGINT},
+                                  {.code = 128 + SIGTERM},
+                                  {.code = 128 + SIGINT},
+                                  {.code = 127}};
+    const auto report = reports[GENERATE(0, 1, 2, 3, 4, 5)];
+    CAPTURE(report.code, report.signal.number());
+    CHECK(s.handle(RankExited{1, report}).empty());
+    CHECK(s.failed_while_stopping() == -1);
+  }
+  SECTION("nor has one that was killed at the end of the grace period") {
+    CHECK(s.handle(GraceExpired{}) == Actions{KillAll{}});
+    CHECK(s.handle(RankExited{1, kKilled}).empty());
+    CHECK(s.failed_while_stopping() == -1);
+  }
 }

@@ -1,10 +1,11 @@
 """Jobs whose node ranks are given on the command line, as in torchrun's static rendezvous."""
 
+import os
 import signal
 import time
 import unittest
 
-from nodes_job import COULD_NOT_JOIN, PORT, NodesTest, lines_with, slowly, until
+from nodes_job import COULD_NOT_JOIN, PORT, PROGRAMS, NodesTest, lines_with, slowly, until
 
 
 class Formation(NodesTest):
@@ -185,6 +186,18 @@ class Ends(NodesTest):
         self.assertEqual(agents[0].wait(), 128 + signal.SIGTERM)
         got = [agent.wait() for agent in agents]
         self.assertEqual(got, [128 + signal.SIGTERM] * 3)
+        self.assert_nothing_left()
+
+    def test_nodes_that_save_before_a_stop_do_not_wait_for_a_rank_that_was_killed(self):
+        self.grace = 30
+        agents = self.start_all(program=[PROGRAMS / "saving.py", self.dir])
+        killed = self.pids_from("pid.*", 3, limit=30)[2]
+        agents[0].signal(signal.SIGTERM)
+        until(lambda: len(list(self.dir.glob("saving.*"))) == 3, 30, "ranks that save")
+        os.kill(killed, signal.SIGKILL)
+        self.assertEqual([agent.wait(20) for agent in agents], [128 + signal.SIGTERM] * 3)
+        self.assertEqual(sorted(path.name for path in self.dir.glob("aborted.*")),
+                         ["aborted.0", "aborted.1"])
         self.assert_nothing_left()
 
     def test_logs_are_kept_by_rank_and_attempt(self):

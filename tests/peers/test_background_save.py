@@ -186,6 +186,18 @@ class Stalled(BackgroundSaves):
         self.assertEqual(self.drafts(run.folder), [])
         self.assert_end_of(self.train_to_end(out=run.folder.name, **self.LONGER), whole)
 
+    def test_a_rank_that_dies_while_a_stopped_job_saves_does_not_take_the_whole_grace(self):
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                job = self.start_stalled(8, "--grace", LIMIT)
+                job.send_signal(signal.SIGTERM)
+                self.kill(job, rank)
+                run = self.end(job, limit=LIMIT / 3)
+                self.assertEqual(run.status, 128 + signal.SIGTERM)
+                self.assertIn(f"rank {rank} was killed by SIGKILL (signal 9) while the ranks stopped",
+                              run.err)
+                self.assertEqual(self.saved(run.folder), [4])
+
     def test_sigusr1_waits_for_the_running_checkpoint(self):
         job = self.start_stalled(40, **self.LONGER)
         self.wait_for_step(job, 42)

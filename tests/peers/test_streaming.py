@@ -59,6 +59,19 @@ class Streaming(trainer.TrainerTest):
         self.assertEqual(run.status, 1, run.err)
         self.assertIn("streaming was windows of 20 rows and is now windows of 24 rows", run.err)
 
+    def test_a_file_that_becomes_shorter_while_it_is_read_is_named(self):
+        # Rows are cut to max_length: few of them are a block of the file.
+        self.data.write_bytes(lines_of([{"text": "a" * 300_000}] * 100))
+        job = self.start_training(**{**self.KEYS, "max_steps": 10000, "buffer_size": 8})
+        metrics = job.folder / "metrics.jsonl"
+        trainer.until(lambda: metrics.exists() and '"train"' in metrics.read_text(), trainer.LIMIT,
+                      "the first step")
+        os.truncate(self.data, 5000)
+        run = self.end(job)
+        self.assertEqual(run.status, 1, run.err)
+        self.assertIn(f"mgpu-train: cannot read {self.data}: another program made it shorter while it "
+                      "was read; start again when the file is complete\n", run.err)
+
     def test_the_number_of_ranks_does_not_matter(self):
         one, two = self.train_to(10), self.train_to(10, nproc=2)
         self.assert_near(two.column("loss"), one.column("loss"), RTOL)

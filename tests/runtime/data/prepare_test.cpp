@@ -119,6 +119,28 @@ TEST_CASE("a file is tokenized only once", "[prepare]") {
   }
 }
 
+TEST_CASE("tokens of rows that changed meanwhile are not kept under the old digest", "[prepare]") {
+  // Another program overwrites the file when its first row is tokenized.
+  struct Overwriting : ToyEncoder {
+    std::string file;
+    std::vector<std::int32_t> encode(std::string_view text, bool special) const override {
+      if (encoded == 0) write(file, "{\"text\":\"three\"}\n{\"text\":\"four\"}\n");
+      return ToyEncoder::encode(text, special);
+    }
+  };
+  const bool skip_bad_rows = GENERATE(false, true);
+  const TempDir dir;
+  Overwriting encoder;
+  encoder.file = dir.path("rows.jsonl");
+  write(encoder.file, "{\"text\":\"one\"}\n{\"text\":\"two\"}\n{\"text\":\"3\"}\n");
+  PrepareOptions options{.cache = dir.path("cache")};
+  options.skip_bad_rows = skip_bad_rows;
+  CHECK_THROWS_WITH(prepare({{encoder.file}}, options, encoder),
+                    "another program changed " + encoder.file +
+                        " while it was read; start again when the file is complete");
+  CHECK_FALSE(fs::exists(dir.path("cache")));
+}
+
 TEST_CASE("a missing, torn or damaged piece of the cache is tokenized again", "[prepare]") {
   PrepareFixture fixture;
   const auto first = all_ids(fixture.run(many_rows(5000)).dataset);

@@ -106,3 +106,50 @@ TEST_CASE("parallel work is done once, and the first error is rethrown", "[paral
                       "7");
   for_each_index(0, threads, [](std::size_t) { FAIL("called without work"); });
 }
+
+TEST_CASE("rows of a file that changed while it was read are not used", "[source]") {
+  const TempDir dir;
+  const std::string file = dir.path("a.jsonl"), other = dir.path("b.jsonl");
+  const std::string rows = "{\"text\":\"one\"}\n{\"text\":\"two\"}\n";
+  write(file, rows);
+  write(other, "{\"text\":\"1\"}\n");
+  const SourceFile source(file, 1);
+  const auto read = [&] {
+    std::string text;
+    source.for_each_row([&](std::uint64_t, const Rows& row) {
+      text += row.text();
+      return true;
+    });
+    return text;
+  };
+  CHECK(read() == rows);
+  SECTION("if it was overwritten") {
+    std::fstream(file) << "{\"text\":\"uno\"}";
+    std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now());
+    CHECK_THROWS_WITH(read(), "another program changed " + file +
+                                  " while it was read; start again when the file is complete");
+  }
+  SECTION("if it became shorter within its last page, whose rest reads as zeros") {
+    std::filesystem::resize_file(file, 20);
+    CHECK_THROWS_WITH(read(), Contains("another program changed"));
+    CHECK_THROWS_WITH(for_each_block(
+                          source, 1, [](std::size_t) { return true; }, [](const Block&) {}),
+                      Contains("another program changed"));
+  }
+  SECTION("but those of a file with new rows at its end are") {
+    std::ofstream(file, std::ios::app) << "{\"text\":\"three\"}\n";
+    CHECK(read() == rows);
+  }
+  SECTION("and so are those of a file with only another time") {
+    std::filesystem::last_write_time(file, std::filesystem::file_time_type{});
+    CHECK(read() == rows);
+  }
+  SECTION("and those of a file that was replaced") {
+    std::filesystem::rename(other, file);
+    CHECK(read() == rows);
+  }
+  SECTION("or removed") {
+    std::filesystem::remove(file);
+    CHECK(read() == rows);
+  }
+}
