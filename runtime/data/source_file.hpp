@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,6 +65,13 @@ class SourceFile {
   void for_each_row(const std::function<bool(std::uint64_t number, const Rows& row)>& use) const;
 
  private:
+  // The file as it was when it last had another stamp than the mapping but the same contents, so
+  // that these are not compared again for every part.
+  struct Compared {
+    std::mutex mutex;
+    std::optional<FileStamp> stamp;
+  };
+
   void cut(int threads);
 
   std::string path_;
@@ -70,6 +79,7 @@ class SourceFile {
   FileFormat format_;
   MappedFile file_;
   std::unique_ptr<RowSyntax> syntax_;  // readers keep references to it
+  std::unique_ptr<Compared> compared_;
   std::string digest_, skipped_columns_;
   std::vector<std::size_t> starts_;         // of the pieces, and the end of the file
   std::vector<std::uint64_t> first_lines_;  // of the pieces
