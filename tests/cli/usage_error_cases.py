@@ -121,6 +121,8 @@ COMMAND_LINE = [
     Case("an unknown option without a similar one", ("--colour", "x.py"), ("--colour", "--help")),
     Case("an option without a name", ("--=3", "x.py"), ("--help",)),
     Case("an unknown letter", ("-q", "x.py"), ("-q", "--help")),
+    Case("an option behind the recipe", ("t.yaml", "--max-restarts", "2"),
+         ("--max-restarts", "before the recipe", "t.yaml"), files={"t.yaml": "task: sft\n"}),
     Case("an ambiguous abbreviation", ("--no", "x.py"), ("--no", "--no-python")),
     Case("an option at the end without its value", ("--nproc",), ("--nproc", "N|gpu|cpu|auto")),
     Case("a letter at the end without its value", ("-n",), ("-n", "N|gpu|cpu|auto")),
