@@ -135,6 +135,10 @@ train::TrainConfig read_to_check(const train::RecipeArguments& recipe) {
 void write_recipe(const std::string& path, const std::string& text) {
   if (std::filesystem::exists(path))
     throw std::runtime_error(path + " already exists; give another name");
+  const auto folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw std::runtime_error(
+        fmt::format("cannot write {}: there is no folder {}", path, folder.string()));
   checkpoint::write_file(path, text);
 }
 
