@@ -200,9 +200,10 @@ constexpr std::array kSignatures = {
     // What the program reads.
     Signature{"json", data_error, type, "json.decoder.JSONDecodeError"},
     Signature{"json", data_error, type, "orjson.JSONDecodeError"},
-    Signature{"json", data_error, message, "invalid JSON at byte"},
+    Signature{"json", data_error, message, "invalid JSON"},
     Signature{"json", data_error, message, ": not a JSON object"},
     Signature{"text", data_error, type, "UnicodeDecodeError"},
+    Signature{"format", data_error, message, "cannot detect the dataset format from"},
     Signature{"record", data_error, message, "the column \"", "\" is missing"},
     Signature{"record", data_error, message, "the column \"", "\" must be"},
     Signature{"shard", data_error, message, " is damaged"},

@@ -191,6 +191,29 @@ bool is_command_word(const Options& options) {
   return !options.module && !options.no_python && options.target.find('/') == std::string::npos;
 }
 
+// The option that an argument such as --nproc=2 or -n names; null: mgpu-run has none of this name.
+const OptionSpec* named_option(const std::string& name) {
+  if (name.starts_with("--")) return find_option(std::string_view(name).substr(2));
+  return name.size() == 2 && name[0] == '-' ? find_option(name[1]) : nullptr;
+}
+
+// Arguments after a recipe are those of mgpu-train. An option that only mgpu-run has is refused
+// before any rank starts.
+void refuse_misplaced_options(const Options& options) {
+  std::vector<std::string> theirs{"--set", "--help", "-h"};
+  if (std::ranges::find(options.args, "--check") != options.args.end())
+    theirs.insert(theirs.end(), {"--gpus", "--nproc"});
+  for (const auto& word : options.args) {
+    const auto name = word.substr(0, word.find('='));
+    const auto* spec = named_option(name);
+    if (spec == nullptr || std::ranges::find(theirs, name) != theirs.end()) continue;
+    throw UsageError(
+        fmt::format("{0} is an option of mgpu-run; write it before the recipe: "
+                    "mgpu-run {0}{1} {2}",
+                    name, spec->is_flag() ? "" : " " + spec->value, shown(options.target)));
+  }
+}
+
 void finish(Options& options) {
   if (options.target.empty())
     throw UsageError(
@@ -206,6 +229,7 @@ void finish(Options& options) {
   if (options.module && options.no_python && !options.run_path)
     throw UsageError(
         "--module and --no-python cannot be combined: a module needs Python; drop one");
+  if (options.is_recipe() && !options.only_set) refuse_misplaced_options(options);
   // As in torchrun: a unique id, which overrides --rdzv-id.
   if (options.standalone)
     options.rdzv_id = rendezvous::auth::to_hex(rendezvous::auth::random_bytes(16));

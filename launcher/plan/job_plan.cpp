@@ -26,10 +26,22 @@ void check_workdir(const Options& options) {
   if (!S_ISDIR(st.st_mode)) throw UsageError(fmt::format("{}: not a directory", origin));
 }
 
+// The report is written when the job has ended: a mistyped folder must not be found only then.
+void check_report_folder(const Options& options) {
+  const auto slash = options.report.rfind('/');
+  if (slash == std::string::npos || slash == 0) return;
+  const auto folder = options.report.substr(0, slash) + "/.";
+  if (::access(folder.c_str(), F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR)) return;
+  throw UsageError(fmt::format("{}: cannot write there: {}",
+                               options.origin("report", options.report).text(),
+                               rendezvous::error_text(errno)));
+}
+
 }  // namespace
 
 JobPlan plan_job(const Options& options) {
   check_workdir(options);
+  check_report_folder(options);
   JobPlan plan;
   plan.rendezvous_plan = plan_rendezvous(options);
   if (plan.rendezvous_plan) {

@@ -173,10 +173,16 @@ Resolved resolve(const std::string& name, const std::string& revision) {
     throw std::runtime_error(fmt::format("{} is neither a folder nor a Hub id", name));
   require_reference(name, revision);
   const fs::path repository = hub_repository(HubKind::model, name);
-  if (!fs::is_directory(repository, ignored))
+  if (!fs::is_directory(repository, ignored)) {
+    const auto owner = name.substr(0, name.find('/'));
+    if (owner != name && fs::exists(owner, ignored))
+      throw std::runtime_error(fmt::format(
+          "there is no folder {}, and it is not a name of the Hub, because {} exists here", name,
+          owner));
     throw std::runtime_error(
         fmt::format("{} is neither a local folder nor in the cache {}; download it: {}", name,
                     hub_cache(), download(name, revision)));
+  }
   const fs::path snapshot = repository / "snapshots" / commit_of(repository, name, revision);
   if (!fs::is_directory(snapshot, ignored))
     throw std::runtime_error(fmt::format("{} is not in the cache; download it: {}",

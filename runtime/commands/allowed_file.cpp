@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "rendezvous/base/errors.hpp"
 #include "runtime/data/row.hpp"
 
 namespace mgpu::recipes {
@@ -33,7 +34,7 @@ rollout::AllowedSequences::Tokens tokens_of(const std::string& line, const data:
 rollout::AllowedSequences read_allowed(const std::string& path, const data::Encoder& encoder,
                                        std::int32_t end_token) {
   std::ifstream file(path);
-  if (!file) throw std::runtime_error("cannot read " + path);
+  if (!file) rendezvous::throw_errno("cannot read " + path);
   std::vector<rollout::AllowedSequences::Tokens> sequences;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {

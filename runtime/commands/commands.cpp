@@ -135,6 +135,10 @@ train::TrainConfig read_to_check(const train::RecipeArguments& recipe) {
 void write_recipe(const std::string& path, const std::string& text) {
   if (std::filesystem::exists(path))
     throw std::runtime_error(path + " already exists; give another name");
+  const auto folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw std::runtime_error(
+        fmt::format("cannot write {}: there is no folder {}", path, folder.string()));
   checkpoint::write_file(path, text);
 }
 
@@ -161,12 +165,16 @@ int check(const train::CheckCommand& command) {
   const auto ranks = command.ranks ? command.ranks : ranks_from_environment();
   const auto intended = ranks.value_or(train::intended_ranks(config));
   auto local = config;
-  const auto missing = download_settings(local, kDownloadTime);
+  auto missing = download_settings(local, kDownloadTime);
+  for (auto& line : missing_folders(local)) missing.push_back(std::move(line));
   validate(local, intended);
   if (const auto folder = settings_folder(config); !folder.empty())
     check_model(local, folder);
   else if (names_model(config))
     check_model_name(config.model_name_or_path);
+  else if (std::error_code ignored;
+           std::filesystem::is_directory(config.model_name_or_path, ignored))
+    check_model(local, config.model_name_or_path);
   for (const auto& line : missing) config.notes.push_back("not checked: " + line);
   const std::string name = command.recipe.path.empty() ? "--set" : command.recipe.path;
   const auto text = train::check_text(config, name, intended);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/seeds.hpp"
 #include "rendezvous/contract.hpp"
@@ -88,7 +89,7 @@ std::vector<PromptRow> read_prompts(const train::GenerateCommand& command,
     return rows;
   }
   std::ifstream file(command.input);
-  if (!file) throw std::runtime_error("cannot read " + command.input);
+  if (!file) rendezvous::throw_errno("cannot read " + command.input);
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     if (data::blank(line)) continue;
@@ -333,7 +334,7 @@ int generate(const train::GenerateCommand& command) {
   std::ofstream file;
   if (!command.output.empty() && contract.rank == 0) {
     file.open(command.output);
-    if (!file) throw std::runtime_error("cannot write " + command.output);
+    if (!file) rendezvous::throw_errno("cannot write " + command.output);
   }
   std::ostream& out = command.output.empty() ? std::cout : file;
   write_completions(rows, model, options, command, allowed ? &*allowed : nullptr, *comm, out);

@@ -4,6 +4,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/commands/commands.hpp"
 #include "runtime/rewards/score_file.hpp"
@@ -35,7 +36,10 @@ std::vector<std::string> names_in(const std::string& list) {
 int score(const train::ScoreCommand& command) {
   const auto settings = settings_of(command.settings);
   std::ifstream rows(command.input);
-  if (!rows) throw std::runtime_error("cannot read " + command.input);
+  if (!rows) rendezvous::throw_errno("cannot read " + command.input);
+  // Before rewards that may take long; it is not emptied yet, because it may be the input.
+  if (!command.output.empty() && !std::ofstream(command.output, std::ios::app))
+    rendezvous::throw_errno("cannot write " + command.output);
   std::ostringstream scores;
   rewards::score_rows(rows, command.input, names_in(command.rewards), settings, scores);
   std::ofstream file;

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/commands/dataset_info.hpp"
 #include "runtime/commands/dataset_sources.hpp"
 #include "runtime/commands/hub_names.hpp"
@@ -17,6 +18,7 @@
 #include "runtime/data/file_format.hpp"
 #include "runtime/data/row_stream.hpp"
 #include "runtime/grpo/loss_settings.hpp"
+#include "runtime/hub/repository.hpp"
 #include "runtime/rewards/catalog.hpp"
 #include "runtime/rl/recipe.hpp"
 #include "runtime/rl/reward_model_files.hpp"
@@ -108,6 +110,32 @@ void validate(const train::TrainConfig& config, std::int64_t ranks) {
   errors.collect([&] { check_stream(config); });
   if (config.task == train::Task::grpo) validate_grpo(config, errors);
   std::move(errors).throw_if_any();
+}
+
+std::vector<std::string> missing_folders(const train::TrainConfig& config) {
+  std::vector<std::string> lines;
+  const auto look_for = [&](const char* key, const std::string& value, const auto& open) {
+    if (value.empty() || hub::is_model_name(value)) return;
+    try {
+      open();
+    } catch (const std::runtime_error& e) {
+      lines.push_back(fmt::format("{}: {}", key, e.what()));
+    }
+  };
+  if (config.model_size.empty())
+    look_for("model_name_or_path", config.model_name_or_path, [&] {
+      checkpoint::resolve_model_config(config.model_name_or_path, config.model_revision);
+    });
+  look_for("adapter_path", config.adapter_path,
+           [&] { checkpoint::resolve_model_config(config.adapter_path); });
+  look_for("tokenizer_path", config.tokenizer_path,
+           [&] { text::Tokenizer::require_folder(config.tokenizer_path); });
+  return lines;
+}
+
+void require_folders(const train::TrainConfig& config) {
+  if (auto lines = missing_folders(config); !lines.empty())
+    throw train::RecipeError(std::move(lines));
 }
 
 void check_model(train::TrainConfig config, const std::string& folder) {

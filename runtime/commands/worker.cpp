@@ -68,6 +68,7 @@ int run(const train::RunCommand& command) {
     require_launcher(command);
   }
   recipes::validate(config, contract.world_size);
+  recipes::require_folders(config);
   if (contract.rank == 0) {
     for (const auto& note : config.notes) fmt::print("note: {}\n", note);
     std::fflush(stdout);
@@ -86,6 +87,7 @@ int tokenize(const train::TokenizeCommand& command) {
   auto config = train::read_recipe(
       command.recipe.path,
       {.set = command.recipe.set, .allow_unknown = command.recipe.allow_unknown});
+  recipes::require_folders(config);
   recipes::download_named(config, {});
   return recipes::tokenize(config);
 }

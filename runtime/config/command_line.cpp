@@ -77,6 +77,9 @@ void parse(CLI::App& app, std::vector<std::string> words) {
   try {
     app.parse(std::move(words));
   } catch (const CLI::ParseError& e) {
+    // parse_all() rejects an argument that no option took, which may be the misspelled name of the
+    // option that is missing.
+    if (dynamic_cast<const CLI::RequiredError*>(&e) && !app.remaining().empty()) return;
     throw UsageError(fmt::format("{}; see mgpu-train --help", shown(message_of(e), 160)));
   }
 }
@@ -118,8 +121,8 @@ void add_recipe(CLI::App& app, RecipeArguments& recipe) {
   app.add_flag("--allow-unknown", recipe.allow_unknown);
 }
 
-CLI::Option* add_ranks(CLI::App& app, std::optional<std::int64_t>& ranks) {
-  return app.add_option("--gpus,--nproc", ranks)->check(whole(1, kMostRanksOfJob));
+void add_ranks(CLI::App& app, std::optional<std::int64_t>& ranks) {
+  app.add_option("--gpus,--nproc", ranks)->check(whole(1, kMostRanksOfJob));
 }
 
 // --set alone is a recipe too.
@@ -135,11 +138,15 @@ Command parse_run(std::vector<std::string> words) {
   CLI::App app;
   add_recipe(app, run.recipe);
   app.add_flag("--single", run.single);
-  auto* check_flag = app.add_flag("--check", check);
-  add_ranks(app, ranks)->needs(check_flag);
+  app.add_flag("--check", check);
+  add_ranks(app, ranks);
   parse_all(app, std::move(words));
   require_recipe(run.recipe);
   if (check) return CheckCommand{run.recipe, ranks};
+  if (ranks)
+    throw UsageError(fmt::format(
+        "--gpus is for --check; to train on {0} GPUs run mgpu-run --nproc {0}{1}", *ranks,
+        run.recipe.path.empty() ? std::string() : " " + shown(run.recipe.path)));
   return run;
 }
 

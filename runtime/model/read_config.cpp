@@ -248,6 +248,11 @@ ModelConfig read_model_config(const std::string& path) {
   std::error_code ignored;
   const fs::path file =
       fs::is_directory(path, ignored) ? fs::path(path) / "config.json" : fs::path(path);
+  if (!fs::exists(file, ignored) && fs::exists(file.parent_path() / "adapter_config.json", ignored))
+    throw std::runtime_error(
+        fmt::format("{} contains an adapter, not a model; give its base model as the model, and "
+                    "this folder as --adapter or adapter_path",
+                    path));
   ModelConfig config = parse_model_config(read_beside(file), file.string());
   const fs::path generation = file.parent_path() / "generation_config.json";
   if (!fs::exists(generation, ignored)) return config;

@@ -24,6 +24,7 @@ class Tokenizer {
   // Reads tokenizer.json and, if they exist, tokenizer_config.json, special_tokens_map.json and
   // chat_template.jinja.
   static Tokenizer load(const std::filesystem::path& folder);
+  static void require_folder(const std::filesystem::path& folder);  // throws if there is none
   static Tokenizer parse(std::string_view tokenizer_json,
                          std::string_view tokenizer_config_json = {});
 

@@ -39,7 +39,15 @@ void write_file(const fs::path& path, const std::string& content) {
 
 }  // namespace
 
+void Tokenizer::require_folder(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored))
+    throw std::runtime_error(
+        fmt::format("there is no folder {} with a tokenizer", folder.string()));
+}
+
 Tokenizer Tokenizer::load(const fs::path& folder) {
+  require_folder(folder);
   if (!fs::exists(folder / kNames[0])) {
     throw std::runtime_error(fmt::format(
         "no tokenizer.json in {0}; to convert a tokenizer of another format: python3 -c "

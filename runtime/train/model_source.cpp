@@ -184,7 +184,7 @@ model::LoraShape lora_shape(const TrainConfig& config, const model::ModelConfig&
     } else if (supported.contains(name)) {
       shape.targets.insert(name);
     } else {
-      throw std::runtime_error(
+      throw_recipe_error(
           fmt::format("lora_target_modules: {} is not supported; supported are {} and all-linear",
                       name, fmt::join(supported, ", ")));
     }
@@ -193,7 +193,7 @@ model::LoraShape lora_shape(const TrainConfig& config, const model::ModelConfig&
   static const std::set<std::string> whole{"embed_tokens", "lm_head"};
   for (const auto& name : config.lora_modules_to_save) {
     if (!whole.contains(name)) {
-      throw std::runtime_error(fmt::format(
+      throw_recipe_error(fmt::format(
           "lora_modules_to_save: {} cannot be trained beside adapters; supported are {}", name,
           fmt::join(whole, ", ")));
     }

@@ -236,7 +236,11 @@ void Session::report_interval(const Interval& interval) {
 }
 
 void Session::report_end(const Interval& whole_run) {
-  reporter_->summary(whole_run);
+  // A run that was already complete keeps the results that it wrote when it trained.
+  if (first_step_began_)
+    reporter_->summary(whole_run);
+  else if (end_reason_ == EndReason::complete)
+    reporter_->note("nothing to train: all steps are done; resume_from_checkpoint: no starts over");
   write_status(state_of(end_reason_));
 }
 

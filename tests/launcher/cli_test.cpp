@@ -52,6 +52,45 @@ TEST_CASE("arguments after TARGET belong to the program", "[cli]") {
   CHECK(options.args == theirs);
 }
 
+TEST_CASE(
+    "an option of mgpu-run after a recipe is not passed to mgpu-train, which does not have it",
+    "[cli]") {
+  const TempDir dir;
+  const auto recipe = write_file(dir.path("job.yaml"), "lr: 1\n");
+  struct Case {
+    Words after;
+    std::string message;
+  };
+  const auto c = GENERATE(values<Case>({
+      {{"--nproc", "2"},
+       "--nproc is an option of mgpu-run; write it before the recipe: mgpu-run "
+       "--nproc N|gpu|cpu|auto "},
+      {{"--set", "a=1", "--max_restarts=3"},
+       "--max_restarts is an option of mgpu-run; write it "
+       "before the recipe: mgpu-run --max_restarts N "},
+      {{"-n", "2"},
+       "-n is an option of mgpu-run; write it before the recipe: mgpu-run -n "
+       "N|gpu|cpu|auto "},
+      {{"--dry-run"},
+       "--dry-run is an option of mgpu-run; write it before the recipe: mgpu-run --dry-run "},
+  }));
+  Words line{recipe};
+  line.insert(line.end(), c.after.begin(), c.after.end());
+  CHECK_THROWS_WITH(parse(line), c.message + recipe);
+}
+
+TEST_CASE("options of mgpu-train after a recipe are passed to it", "[cli]") {
+  const TempDir dir;
+  const auto recipe = write_file(dir.path("job.yaml"), "lr: 1\n");
+  const auto theirs = GENERATE(values<Words>({{"--set", "lr=2", "--allow-unknown", "--single"},
+                                              {"--check", "--gpus", "4"},
+                                              {"--nproc=4", "--check"},
+                                              {"--help"}}));
+  Words line{"-n", "2", recipe};
+  line.insert(line.end(), theirs.begin(), theirs.end());
+  CHECK(parse(line).args == theirs);
+}
+
 TEST_CASE("--set without a TARGET is a recipe", "[cli]") {
   const auto options = parse({"--set", "lr=1", "-n", "4", "--set=b=2"});
   CHECK(options.only_set);

@@ -143,6 +143,11 @@ TEST_CASE("real exceptions have the kind of their cause", "[signatures]") {
 
       {"json.decoder.JSONDecodeError: Unterminated string starting at: line 1 column 10 (char 9)",
        Kind::data_error},
+      {"train.jsonl:2: invalid JSON: the line ends; expected ',' or '}' in an object",
+       Kind::data_error},
+      {"train.jsonl: cannot detect the dataset format from the columns question, answer; the "
+       "formats are tokens (input_ids, labels), text",
+       Kind::data_error},
       {"UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 3: invalid start byte",
        Kind::data_error},
       {"RuntimeError: stack expects each tensor to be equal size, but got [3] at entry 0 and [4] "

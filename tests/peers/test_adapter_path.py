@@ -125,7 +125,8 @@ class AdapterPath(trainer.TrainerTest):
         self.assertEqual(run.status, 1)
         self.assertIn("down_proj", run.err)
         run = self.end(self.start_training(adapter_path=str(self.dir / "nowhere")))
-        self.assertEqual(run.status, 1)
+        self.assertEqual(run.status, 2)
+        self.assertIn("mgpu-train: adapter_path: ", run.err)
         self.assertIn("nowhere", run.err)
 
 

@@ -73,8 +73,22 @@ class BadRecipes(trainer.TrainerTest):
         self.assertIn("bad.jsonl:5: ", run.notes)
         self.assertEqual(run.column("epoch"), [1])
 
-    def test_a_missing_model_is_reported(self):
-        self.refused(1, "no-such-model is neither a local folder nor in the cache", model_name_or_path="no-such-model")
+    def test_missing_folders_are_errors_of_the_recipe_and_cause_no_restarts(self):
+        run = self.refused(2, "mgpu-train: model_name_or_path: no-such-model is neither a local folder "
+                           "nor in the cache", model_name_or_path="no-such-model",
+                           options=("--max-restarts", "3"))
+        self.assertNotIn("restarting", run.err)
+        run = self.refused(2, "mgpu-train: tokenizer_path: there is no folder ./nowhere with a "
+                           "tokenizer", "mgpu-train: adapter_path: ./gone is neither a folder nor a "
+                           "Hub id", tokenizer_path="./nowhere", adapter_path="./gone", use_peft=True)
+        self.assertNotIn("AutoTokenizer", run.err)
+
+    def test_layers_that_the_model_does_not_have_are_an_error_of_the_recipe(self):
+        run = self.refused(2, "mgpu-train: lora_target_modules: q_prj is not supported", use_peft=True,
+                           lora_target_modules=["q_prj"], options=("--max-restarts", "3"))
+        self.assertNotIn("restarting", run.err)
+        self.refused(2, "mgpu-train: lora_modules_to_save: norm cannot be trained", use_peft=True,
+                     lora_modules_to_save=["norm"])
 
     def test_truncated_weights_are_reported(self):
         weights = self.model / "model.safetensors"

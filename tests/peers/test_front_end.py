@@ -68,6 +68,53 @@ class FrontEnd(unittest.TestCase):
                               "as mgpu-train quickstart quickstart-2\n"))
             self.assertIn("such as mgpu-train quickstart quickstart\n", quickstart(".").stderr)
 
+    def test_check_reports_folders_that_are_missing_and_what_a_folder_lacks(self):
+        """It passed without a word about a mistyped path."""
+        def check(model, *words):
+            return subprocess.run([PROGRAM, "check", f"--set=model_name_or_path={model}",
+                                   "--set=dataset_name=docs/examples/addition.jsonl", *words],
+                                  cwd=ROOT, env=environment(), capture_output=True, text=True,
+                                  timeout=LIMIT)
+        done = check("./gone", "--set=tokenizer_path=./lost")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("not checked: model_name_or_path: ./gone is neither a folder nor a Hub id",
+                      done.stdout)
+        self.assertIn("not checked: tokenizer_path: there is no folder ./lost with a tokenizer",
+                      done.stdout)
+        with tempfile.TemporaryDirectory(prefix="mgpu-front-end-") as folder:
+            done = check(folder)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(f"{folder}/config.json: No such file", done.stderr)
+            self.assertNotIn("not checked", check(folder).stdout)
+
+    def test_a_recipe_in_a_missing_folder_was_refused_with_advice_about_output_dir(self):
+        for words in (["init", "sft", "-o", "/nowhere/t.yaml"],
+                      ["plan", "--model-size", "7B", "--gpu-memory", "24GB", "--gpus", "1",
+                       "--write", "/nowhere/t.yaml"]):
+            done = subprocess.run([PROGRAM, *words], env=environment(), capture_output=True,
+                                  text=True, timeout=LIMIT)
+            self.assertEqual((done.returncode, done.stderr),
+                             (1, "mgpu-train: cannot write /nowhere/t.yaml: there is no folder "
+                                 "/nowhere\n"))
+
+    def test_score_did_not_report_why_it_cannot_open_a_file_and_scored_rows_for_nothing(self):
+        with tempfile.TemporaryDirectory(prefix="mgpu-front-end-") as folder:
+            rows = pathlib.Path(folder, "rows.jsonl")
+            rows.write_text('{"prompt": "1+1=", "completion": "2"}\n')
+            pathlib.Path(folder, "slow.py").write_text(
+                "def slow(completions, **_):\n    open('called', 'w').close()\n    return [0.0]\n")
+
+            def score(*words):
+                done = subprocess.run([PROGRAM, "score", "--rewards", "./slow.py:slow", *words],
+                                      cwd=folder, env=environment(), capture_output=True, text=True,
+                                      timeout=LIMIT)
+                return done.returncode, done.stderr
+            self.assertEqual(score("gone.jsonl"),
+                             (1, "mgpu-train: cannot read gone.jsonl: No such file or directory\n"))
+            self.assertEqual(score("rows.jsonl", "--output", "gone/scores"),
+                             (1, "mgpu-train: cannot write gone/scores: No such file or directory\n"))
+            self.assertFalse(pathlib.Path(folder, "called").exists())
+
     def test_a_folder_with_a_slash_at_its_end_was_left_half_written(self):
         with tempfile.TemporaryDirectory(prefix="mgpu-front-end-") as folder:
             done = subprocess.run([PROGRAM, "quickstart", "new/"], cwd=folder, env=environment(),

@@ -192,7 +192,8 @@ class HubNames(hub.HubTest):
         (self.dir / "data").mkdir()
         self.refused(2, "cannot open data/rows: No such file or directory",
                      dataset_name="data/rows")
-        self.refused(1, "data/model is neither a local folder nor in the cache",
+        self.refused(2, "model_name_or_path: there is no folder data/model, and it is not a name of the "
+                     "Hub, because data exists here",
                      model_name_or_path="data/model", dataset_name=str(self.data))
         self.assertEqual(self.server.requests, [])
 

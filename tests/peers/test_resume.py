@@ -175,6 +175,20 @@ class Resume(trainer.TrainerTest):
         self.assertEqual(run.column("step"), list(range(1, 13)))
         self.assert_end_of(run, whole)
 
+    def test_a_finished_run_that_is_started_again_keeps_its_results(self):
+        keys = dict(eval_dataset=str(self.data), eval_steps=6)
+        whole = self.train_to(12, **keys)
+        files = ("train_results.json", "all_results.json")
+        results = [(whole.folder / name).read_text() for name in files]
+        self.assertIsNotNone(json.loads(results[0])["train_loss"])
+        run = self.train_to(12, out=whole.folder.name, **keys)
+        self.assertEqual([(run.folder / name).read_text() for name in files], results)
+        self.assertNotIn("train metrics", run.out)
+        self.assertIn("nothing to train: all steps are done", run.notes)
+        self.assertEqual(len(run.records("summary")), 1)
+        status = json.loads((run.folder / "training_status.json").read_text())
+        self.assertEqual((status["state"], status["step"]), ("complete", 12))
+
     def test_a_run_without_training_state_starts_again(self):
         """A checkpoint exists, but it cannot be resumed."""
         keys = dict(save_only_model=True, save_steps=4)

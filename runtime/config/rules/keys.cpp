@@ -38,13 +38,22 @@ void check_sft_loss(Reading& reading, const Setting& setting) {
     reading.error(setting, "dft is not supported; leave it out: the loss is nll");
 }
 
+// Why a launcher key does nothing here. mgpu-run passes --set on without reading it.
+std::string launcher_note(const Setting& setting) {
+  const auto& instead = setting.key->instead;
+  const auto option = instead.find("its option ");
+  if (!setting.overrides || option == instead.npos)
+    return fmt::format("is a launcher key: {}", instead);
+  return fmt::format("is a launcher key, which mgpu-run does not read from --set; use {}",
+                     instead.substr(option));
+}
+
 bool keep(Reading& reading, const Setting& setting) {
   const auto& key = *setting.key;
   const bool grpo = reading.config.task == Task::grpo;
   switch (key.use) {
     case KeyUse::launcher:
-      if (key.name != "launch")
-        reading.note(setting, fmt::format("is a launcher key: {}", key.instead));
+      if (key.name != "launch") reading.note(setting, launcher_note(setting));
       return false;
     case KeyUse::ignored:
       reading.note(setting, fmt::format("has no effect: {}", key.instead));

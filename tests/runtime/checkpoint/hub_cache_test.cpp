@@ -70,6 +70,18 @@ TEST_CASE("a Hub id resolves to the snapshot of its revision in the cache", "[hu
         cache.snapshot);
 }
 
+TEST_CASE("a mistyped path is not answered with a command that downloads it", "[hub]") {
+  const Cache cache;
+  const TempDir dir;
+  const auto before = fs::current_path();
+  fs::current_path(dir.root());
+  fs::create_directory("data");
+  CHECK_THROWS_WITH(resolve_model("data/model"),
+                    "there is no folder data/model, and it is not a name of the Hub, because data "
+                    "exists here");
+  fs::current_path(before);
+}
+
 TEST_CASE("a model that is not in the cache is reported with the download command", "[hub]") {
   const Cache cache;
   CHECK_THROWS_WITH(resolve_model("org/other", "v2"),

@@ -179,6 +179,26 @@ TEST_CASE("a wrong command line is refused with a correction", "[command]") {
   CHECK_THROWS_WITH(parsed({"data"}), Contains("no recipe given; run mgpu-train FILE.yaml"));
 }
 
+TEST_CASE("a misspelled option that is required is named, and not only reported as missing",
+          "[command]") {
+  CHECK_THROWS_WITH(parsed({"generate", "--modle", "m", "--prompt", "x"}),
+                    "unknown option --modle; did you mean --model?");
+  CHECK_THROWS_WITH(parsed({"generate", "m", "--prompt", "x"}),
+                    "unexpected argument m; see mgpu-train --help");
+  CHECK_THROWS_WITH(parsed({"merge", "--model", "a", "--adaptor", "b", "--output", "c"}),
+                    "unknown option --adaptor; did you mean --adapter?");
+  CHECK_THROWS_WITH(parsed({"generate", "--prompt", "x"}), Contains("--model is required"));
+}
+
+TEST_CASE("a number of GPUs for training is not answered with --check alone", "[command]") {
+  const std::string message =
+      "--gpus is for --check; to train on 3 GPUs run mgpu-run --nproc 3 a.yaml";
+  CHECK_THROWS_WITH(parsed({"a.yaml", "--gpus", "3"}), message);
+  CHECK_THROWS_WITH(parsed({"--nproc", "3", "a.yaml"}), message);
+  CHECK_THROWS_WITH(parsed({"--set", "lr=1", "--gpus", "3"}),
+                    "--gpus is for --check; to train on 3 GPUs run mgpu-run --nproc 3");
+}
+
 TEST_CASE("the help text fits a screen and has every command and option", "[command]") {
   const auto help = help_text();
   CHECK(std::count(help.begin(), help.end(), '\n') <= 40);

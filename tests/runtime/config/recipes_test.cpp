@@ -109,6 +109,16 @@ TEST_CASE("unsloth's arguments as keys are accepted", "[recipe]") {
       recipe_noted(config, "num_gpus: is a launcher key: mgpu-run reads it as its option --nproc"));
 }
 
+TEST_CASE("the note on a launcher key in --set does not promise that mgpu-run reads it there",
+          "[recipe]") {
+  const auto config = read_recipe("", {.set = {"model_name_or_path=m", "dataset_name=d.jsonl",
+                                               "max_retries=3", "local_rank=0"}});
+  CHECK(recipe_noted(config,
+                     "--set: max_retries: is a launcher key, which mgpu-run does not read from "
+                     "--set; use its option --max-restarts"));
+  CHECK(recipe_noted(config, "--set: local_rank: is a launcher key: mgpu-run sets it"));
+}
+
 TEST_CASE("MultiGPUConfig with all its keys is accepted", "[recipe]") {
   const auto config = recipe_of_the_sources("unsloth_multigpu_config.yaml");
   CHECK(config.per_device_train_batch_size == 2);

@@ -71,6 +71,14 @@ TEST_CASE("files that a save could not copy are rejected before the training", "
   CHECK_THROWS_WITH(read_model_config(dir.root()), Contains("has more than 1048576 bytes"));
 }
 
+TEST_CASE("an adapter in the place of a model is not reported as a missing file", "[config]") {
+  const mgpu::tests::TempDir dir;
+  CHECK_THROWS_WITH(read_model_config(dir.root().string()), Contains("config.json: No such file"));
+  mgpu::checkpoint::write_file(dir.path("adapter_config.json"), "{}");
+  CHECK_THROWS_WITH(read_model_config(dir.root().string()),
+                    Contains(" contains an adapter, not a model; give its base model"));
+}
+
 TEST_CASE("rope keys that contradict each other are rejected", "[config]") {
   Json json = small();
   json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2}};

@@ -209,6 +209,13 @@ TEST_CASE("a folder without a tokenizer is reported", "[tokenizer]") {
                     Contains("cannot use the tokenizer of " + dir.root().string()));
 }
 
+TEST_CASE("a folder that does not exist is not taken for a tokenizer of another format",
+          "[tokenizer]") {
+  const TempDir dir(TempDir::in_memory());
+  const auto gone = dir.path("gone");
+  CHECK_THROWS_WITH(Tokenizer::load(gone), "there is no folder " + gone + " with a tokenizer");
+}
+
 TEST_CASE("an empty token cannot be added", "[tokenizer]") {
   Tokenizer t = tokenizer(byte_level_file());
   CHECK_THROWS_WITH(t.add_tokens({""}, false), "cannot add an empty token");
