@@ -22,6 +22,8 @@ double fraction_of(Random& random) {
   return static_cast<double>(random.next() >> 11) * 0x1p-53;
 }
 
+}  // namespace
+
 // The rows of one file.
 class FileRows {
  public:
@@ -46,8 +48,6 @@ class FileRows {
   Block block_;
   std::optional<Rows> rows_;
 };
-
-}  // namespace
 
 void check_streamable(const std::string& path, const RowRange& range) {
   if (range.percent || range.from.value_or(0) < 0 || range.to.value_or(0) < 0)
