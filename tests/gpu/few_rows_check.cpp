@@ -334,6 +334,8 @@ int main(int argc, char** argv) {
         for (const int dim : {64, 128})
           attention(rows, length, false, dim == 64 ? 14 : 12, dim, true);
     }
+  }
+  if (wanted("attention") && wanted("time")) {
     for (const std::int64_t rows : {16, 64, 128, 256}) {
       attention(rows, 384, true, 12, 128, false);
       attention(rows, 768, false, 12, 128, false);

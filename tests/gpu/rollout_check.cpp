@@ -3,15 +3,20 @@
 // Then it repeats calls in one process whose memory is used for something else in between. Prints
 // one line per case and exits with status 1 if a case fails. An argument selects the cases whose
 // names contain it.
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include "runtime/comm/comm.hpp"
+#include "runtime/kernels/recording.hpp"
 #include "runtime/model/transformer.hpp"
 #include "runtime/rollout/engine.hpp"
 #include "runtime/train/device.hpp"
@@ -247,6 +252,31 @@ bool check_calls(const Case& wanted, at::Device device, comm::Comm& comm) {
   return good;
 }
 
+// A step that cannot be recorded leaves a device and an allocator that work: another one is
+// executed and recorded after it.
+bool check_failing_recording(at::Device device) {
+  ops::Recording::Store store(device);
+  const auto sum = at::zeros({64}, at::TensorOptions(device));
+  int calls = 0;
+  ops::Recording failing(store, [&] {
+    sum.add_(at::ones_like(sum));
+    if (++calls == 2) throw std::runtime_error("no second call");
+  });
+  bool failed = false;
+  try {
+    failing.run();
+  } catch (const std::runtime_error&) {
+    failed = true;
+  }
+  const auto large = at::empty({std::int64_t{1} << 26}, at::TensorOptions(device));
+  ops::Recording good_one(store, [&] { sum.add_(at::ones_like(sum)); });
+  good_one.run();
+  good_one.run();
+  const bool good = failed && sum.min().item<float>() == 3 && sum.max().item<float>() == 3;
+  printf("%-5s a recording that fails, and one after it\n", good ? "ok" : "BAD");
+  return good;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -296,6 +326,8 @@ int main(int argc, char** argv) {
                              Case{"calls, bf16, LoRA 16", bf16, 16, 1, 1, .2, .01},
                              Case{"calls, bf16, LoRA 16, penalty", bf16, 16, 1.3, 1, .2, .01}})
     if (selected(wanted)) good = check_calls(wanted, device, *comm) && good;
+  if (gpu && std::string_view("a recording that fails").find(part) != std::string_view::npos)
+    good = check_failing_recording(device) && good;
   comm->close();
   return good ? 0 : 1;
 }
