@@ -62,8 +62,9 @@ void EventLoop::collect_exits(int first) {
 void EventLoop::note_failure_while_stopping(const std::vector<RankExited>& ended) {
   const auto end = std::ranges::find(ended, supervisor_.failed_while_stopping(), &RankExited::rank);
   if (end == ended.end()) return;
-  journal_.note(fmt::format("rank {} {} while the ranks stopped; they do not wait for it",
-                            plan_.placement.base_rank + end->rank, describe(end->report)));
+  journal_.note(fmt::format("rank {} {} while the ranks stopped{}",
+                            plan_.placement.base_rank + end->rank, describe(end->report),
+                            aborting_.empty() ? "" : "; the others do not wait for it"));
 }
 
 // Whether a new process may take the place of this rank, which has ended alone.

@@ -119,8 +119,8 @@ os._exit(100 + len(stops))
         os.kill(killed, signal.SIGKILL)
         _, err = job.communicate(timeout=10 * SLOWER)
         self.assertEqual(job.returncode, 143)
-        self.assertIn("rank 1 was killed by SIGKILL (signal 9) while the ranks stopped; they do not "
-                      "wait for it\n", err.decode())
+        self.assertIn("rank 1 was killed by SIGKILL (signal 9) while the ranks stopped; the others "
+                      "do not wait for it\n", err.decode())
         self.assertEqual(self.exit_code_of_rank_0(), 41)
 
     def test_ranks_that_cannot_abort_save_in_peace_when_another_one_is_killed(self):
@@ -128,7 +128,9 @@ os._exit(100 + len(stops))
         os.kill(killed, signal.SIGKILL)
         until(lambda: not alive(killed), what="the end of rank 1")
         (self.dir / "saved").touch()
-        job.communicate(timeout=10 * SLOWER)
+        _, err = job.communicate(timeout=10 * SLOWER)
+        self.assertIn("rank 1 was killed by SIGKILL (signal 9) while the ranks stopped\n",
+                      err.decode())
         self.assertEqual(self.exit_code_of_rank_0(), 101)  # one SIGTERM
 
     def test_a_malformed_line_is_reported_and_the_job_goes_on(self):
