@@ -140,6 +140,8 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
 Manifest read_manifest(const std::string& folder) {
   const fs::path path = fs::path(folder) / kManifestName;
   std::error_code ignored;
+  if (!fs::exists(folder, ignored))
+    throw std::runtime_error(fmt::format("there is no checkpoint {}", folder));
   if (!fs::exists(path, ignored))
     throw std::runtime_error(
         fmt::format("{} has no {}: its save did not finish, or another program wrote it", folder,

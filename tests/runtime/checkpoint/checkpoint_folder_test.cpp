@@ -132,6 +132,13 @@ TEST_CASE("a flipped bit in any block of a large file is detected", "[checkpoint
                                               "bytes "));
 }
 
+TEST_CASE("a mistyped checkpoint is not taken for one whose save did not finish", "[checkpoint]") {
+  const TempDir dir;
+  CHECK_THROWS_WITH(verify(dir.path("nope")),
+                    Catch::Matchers::Equals("there is no checkpoint " + dir.path("nope")));
+  CHECK_THROWS_WITH(verify(dir.root()), Contains("its save did not finish"));
+}
+
 TEST_CASE("a large file with one checksum, as in version 1, is verified", "[checkpoint]") {
   const TempDir dir(TempDir::in_memory());
   const FileRecord record{"large", kDigestBlock + 1, "d24ec4f1a98c6e5b"};  // of other bytes
