@@ -11,7 +11,7 @@ namespace mgpu::rendezvous::store {
 
 // Accepts connections, also when the process has no descriptor left: it holds one in reserve, so
 // that a connection can at least be rejected. One that is never accepted would wake the event loop
-// forever. Passive: whoever owns it waits for the epoll and calls accept().
+// forever. Passive: its owner waits for the epoll and calls accept().
 class Acceptor {
  public:
   // Watches the listener with an epoll, which must stay open longer than this object lives. Throws
