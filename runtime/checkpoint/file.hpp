@@ -11,7 +11,7 @@
 namespace mgpu::checkpoint {
 
 // A file mapped read-only while this object lives. If another process truncates the file, readers
-// die of SIGBUS; replacing it by rename is safe.
+// get SIGBUS (data::report_lost_pages() names the file then); replacing it by rename is safe.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
