@@ -25,7 +25,9 @@ void check_adamw(at::ScalarType weights);
 // The same with moments in 8 bits, for all types of weights.
 void check_adamw_8bit();
 
-// The parts of LoRA adapters in decoding.
+// The parts of LoRA adapters in decoding: what is added to outputs, and the products for it beside
+// those of the layers.
+void check_low_rank_products(at::ScalarType type, double limit);
 void check_low_rank(at::ScalarType type, double limit);
 
 }  // namespace mgpu::gpu_test

@@ -1,5 +1,7 @@
 // Compares every kernel on a GPU with the ATen composition of the same operation on the CPU in
 // fp32, and times those that are limited by memory bandwidth. Exits with status 1 if any differs.
+//   kernels_check [check] [PART ...]
+// With the word "check" nothing is timed, nor if only some parts are named.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -18,12 +20,13 @@
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "runtime/kernels/int8.hpp"
 #include "runtime/kernels/nf4.hpp"
@@ -364,64 +367,115 @@ void check_weight_gradient(at::ScalarType type) {
   compare(std::string("gradient of a weight in ") + name_of(type), got, wanted, 1e-5);
 }
 
+// What is checked for each type; fp32 has its own limits, or is left out.
+struct Part {
+  const char* name;
+  bool in_fp32;
+  void (*check)(at::ScalarType type, double limit);
+};
+
+constexpr Part kParts[] = {
+    {"norms", true,
+     [](at::ScalarType type, double limit) {
+       for (const auto& [rows, width] :
+            {std::pair{1, 128}, std::pair{777, 896}, std::pair{300, 1536}, std::pair{65, 3584},
+             std::pair{9, 8192}})
+         check_norms(rows, width, type, limit);
+     }},
+    {"head_norms", true,
+     [](at::ScalarType type, double limit) {
+       check_head_norms(77, {16, 8, 128}, type, limit);
+       check_head_norms(1, {1, 1, 16}, type, limit);
+       check_head_norms(1001, {5, 1, 64}, type, limit);
+       check_head_norms(33, {2, 2, 256}, type, limit);
+     }},
+    {"elements", true,
+     [](at::ScalarType type, double limit) {
+       check_swiglu(33, 8960, type, limit);
+       check_rotate(77, 14, 64, type, limit);
+       check_rotate(5, 3, 128, type, limit);
+       check_dropout({1031, 1536}, .05, type, limit);
+       check_dropout({3, 8}, .5, type, limit);
+       check_dropout({257, 18944}, .9, type, limit);
+       for (const std::int64_t width : {8, 100, 3584}) check_look_up(1031, width, type);
+     }},
+    {"cross_entropy", true,
+     [](at::ScalarType type, double limit) {
+       check_cross_entropy(17, 151936, type, limit);
+       check_cross_entropy(9, 1003, type, limit);
+     }},
+    {"paged", true,
+     [](at::ScalarType type, double limit) {
+       check_paged(5, {12, 2, 128}, 700, type, limit);
+       check_paged(64, {14, 2, 64}, 130, type, limit);
+       check_paged(300, {8, 8, 128}, 50, type, limit);
+     }},
+    {"sampling", true,
+     [](at::ScalarType type, double limit) {
+       check_sampling(64, 151936, type, {}, "plain");
+       check_sampling(64, 1003, type, {0}, "greedy");
+       check_sampling(64, 151936, type, {.7, 50, .9, .02}, "filtered");
+       check_sampling(33, 151936, type, {1, 0, .8}, "top_p");
+       check_token_scores(17, 151936, type, limit);
+       check_token_scores(9, 1003, type, limit);
+     }},
+    {"frequencies", true,
+     [](at::ScalarType type, double) {
+       if (type != at::kFloat) return;
+       check_frequencies({}, "plain");
+       check_frequencies({.7, 12, .9, .02}, "filtered");
+       check_frequencies({1.5, 0, .8}, "top_p");
+     }},
+    {"attention", true, [](at::ScalarType type, double) { gpu_test::check_attentions(type); }},
+    {"formats", true,
+     [](at::ScalarType type, double) {
+       const bool exact = type == at::kFloat;
+       check_nf4(512, 896, false, type, exact ? 0 : 4e-3);
+       check_nf4(4864, 896, true, type, exact ? 0 : 4e-3);
+       check_int8(896, 4864, type, exact ? 1e-6 : 4e-3);
+       check_noise(1031, 896, type, exact ? 1e-6 : 4e-3);
+     }},
+    {"products", false,
+     [](at::ScalarType type, double) {
+       check_product_in_fp32(33, 896, 5000, type);
+       check_product_in_fp32(1, 896, 1003, type);
+       check_weight_gradient(type);
+     }},
+    {"adamw", false, [](at::ScalarType type, double) { gpu_test::check_adamw(type); }},
+    {"adamw_8bit", false,
+     [](at::ScalarType type, double) {
+       if (type == at::kHalf) gpu_test::check_adamw_8bit();  // for all types
+     }},
+    {"low_rank_products", false, gpu_test::check_low_rank_products},
+    {"low_rank", false, gpu_test::check_low_rank},
+};
+
 }  // namespace
 
-// With the word "check" nothing is timed.
 int main(int argc, char** argv) {
-  const bool timed = argc < 2 || std::string_view(argv[1]) != "check";
+  setvbuf(stdout, nullptr, _IOLBF, 0);  // a kernel that fails ends the program
+  const std::vector<std::string> words(argv + 1, argv + argc);
   if (train::visible_gpus() == 0) {
     fprintf(stderr, "kernels_check: no GPU is visible\n");
     return 1;
   }
   train::take_device(0, true);
   at::manual_seed(1);
-  for (const auto& [type, limit] : kTypes) {
-    for (const auto& [rows, width] : {std::pair{1, 128}, std::pair{777, 896}, std::pair{300, 1536},
-                                      std::pair{65, 3584}, std::pair{9, 8192}})
-      check_norms(rows, width, type, limit);
-    check_swiglu(33, 8960, type, limit);
-    check_rotate(77, 14, 64, type, limit);
-    check_rotate(5, 3, 128, type, limit);
-    check_cross_entropy(17, 151936, type, limit);
-    check_cross_entropy(9, 1003, type, limit);
-    check_paged(5, {12, 2, 128}, 700, type, limit);
-    check_paged(64, {14, 2, 64}, 130, type, limit);
-    check_paged(300, {8, 8, 128}, 50, type, limit);
-    check_sampling(64, 151936, type, {}, "plain");
-    check_sampling(64, 1003, type, {0}, "greedy");
-    check_sampling(64, 151936, type, {.7, 50, .9, .02}, "filtered");
-    check_sampling(33, 151936, type, {1, 0, .8}, "top_p");
-    check_frequencies({}, "plain");
-    check_frequencies({.7, 12, .9, .02}, "filtered");
-    check_frequencies({1.5, 0, .8}, "top_p");
-    check_token_scores(17, 151936, type, limit);
-    check_token_scores(9, 1003, type, limit);
-    gpu_test::check_attentions(type);
-    check_nf4(512, 896, false, type, type == at::kFloat ? 0 : 4e-3);
-    check_nf4(4864, 896, true, type, type == at::kFloat ? 0 : 4e-3);
-    check_int8(896, 4864, type, type == at::kFloat ? 1e-6 : 4e-3);
-    check_noise(1031, 896, type, type == at::kFloat ? 1e-6 : 4e-3);
-    for (const std::int64_t width : {8, 100, 3584}) check_look_up(1031, width, type);
+  bool all = true;
+  for (const auto& word : words) {
+    if (word == "check") continue;
+    all = false;
+    const auto part = std::ranges::find(kParts, word, &Part::name);
+    if (part != std::end(kParts)) continue;
+    fprintf(stderr, "kernels_check: no part \"%s\"\n", word.c_str());
+    return 2;
   }
-  for (const auto type : {at::kBFloat16, at::kHalf}) {
-    check_product_in_fp32(33, 896, 5000, type);
-    check_product_in_fp32(1, 896, 1003, type);
-    check_weight_gradient(type);
-    gpu_test::check_adamw(type);
+  for (const auto& part : kParts) {
+    if (!all && std::ranges::find(words, part.name) == words.end()) continue;
+    for (const auto& [type, limit] : kTypes)
+      if (type != at::kFloat || part.in_fp32) part.check(type, limit);
   }
-  gpu_test::check_adamw_8bit();
-  for (const auto& [type, limit] : kTypes) {
-    check_dropout({1031, 1536}, .05, type, limit);
-    check_dropout({3, 8}, .5, type, limit);
-    check_dropout({257, 18944}, .9, type, limit);
-    check_head_norms(77, {16, 8, 128}, type, limit);
-    check_head_norms(1, {1, 1, 16}, type, limit);
-    check_head_norms(1001, {5, 1, 64}, type, limit);
-    check_head_norms(33, {2, 2, 256}, type, limit);
-  }
-  for (const auto& [type, limit] : kTypes)
-    if (type != at::kFloat) gpu_test::check_low_rank(type, limit);
-  if (timed) gpu_test::time_kernels();
+  if (words.empty()) gpu_test::time_kernels();
   printf("%s\n", good ? "all kernels agree" : "some kernels differ");
   return good ? 0 : 1;
 }

@@ -5,7 +5,7 @@ import pathlib
 import shutil
 import struct
 
-# Those of shapes.hpp: of Qwen2.5; 8B is that of Qwen3.
+# Those of shapes.hpp: of Qwen2.5; 4B and 8B are those of Qwen3.
 NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
          "num_key_value_heads", "vocab_size", "tie_word_embeddings")
 SHAPES = {name: dict(zip(NAMES, sizes)) for name, sizes in {
@@ -13,29 +13,32 @@ SHAPES = {name: dict(zip(NAMES, sizes)) for name, sizes in {
     "0.3B": (896, 4864, 12, 14, 2, 151936, True),
     "0.5B": (896, 4864, 24, 14, 2, 151936, True),
     "1.5B": (1536, 8960, 28, 12, 2, 151936, True),
+    "4B": (2560, 9728, 36, 32, 8, 151936, True),
     "7B": (3584, 18944, 28, 28, 4, 152064, False),
     "8B": (4096, 12288, 36, 32, 8, 151936, False),
 }.items()}
-SHAPES["8B"] |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128}
+for qwen3_name in ("4B", "8B"):
+    SHAPES[qwen3_name] |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128}
 
 TOKENIZER = pathlib.Path(__file__).resolve().parents[2] / "docs" / "examples" / "tokenizer"
 
 
 def tensor_shapes(config):
     width, wide = config["hidden_size"], config["intermediate_size"]
-    head = width // config["num_attention_heads"]
+    head = config.get("head_dim", width // config["num_attention_heads"])
+    queries = head * config["num_attention_heads"]
     kv = head * config["num_key_value_heads"]
     qwen3 = config.get("model_type") == "qwen3"
     yield "model.embed_tokens.weight", (config["vocab_size"], width)
     for layer in range(config["num_hidden_layers"]):
         at = f"model.layers.{layer}."
-        for name, rows in (("q", width), ("k", kv), ("v", kv)):
+        for name, rows in (("q", queries), ("k", kv), ("v", kv)):
             yield f"{at}self_attn.{name}_proj.weight", (rows, width)
             if not qwen3:
                 yield f"{at}self_attn.{name}_proj.bias", (rows,)
             elif name != "v":
                 yield f"{at}self_attn.{name}_norm.weight", (head,)
-        yield f"{at}self_attn.o_proj.weight", (width, width)
+        yield f"{at}self_attn.o_proj.weight", (width, queries)
         yield f"{at}mlp.gate_proj.weight", (wide, width)
         yield f"{at}mlp.up_proj.weight", (wide, width)
         yield f"{at}mlp.down_proj.weight", (width, wide)

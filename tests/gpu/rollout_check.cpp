@@ -280,6 +280,7 @@ bool check_failing_recording(at::Device device) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  setvbuf(stdout, nullptr, _IOLBF, 0);  // a kernel that fails ends the program
   const std::string_view part = argc > 1 ? argv[1] : "";
   const bool gpu = train::visible_gpus() > 0;
   const auto device = train::take_device(0, gpu);

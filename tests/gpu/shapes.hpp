@@ -34,8 +34,10 @@ inline model::ModelConfig shape(const std::string& name) {
     set(3584, 18944, 28, 28, 4, false);
     c.vocab_size = 152064;
   }
-  if (name == "8B") {  // of Qwen3
-    set(4096, 12288, 36, 32, 8, false);
+  if (name == "4B" || name == "8B") {  // of Qwen3
+    if (name == "4B") set(2560, 9728, 36, 32, 8, true);
+    if (name == "8B") set(4096, 12288, 36, 32, 8, false);
+    c.head_dim = 128;
     c.qkv_bias = false;
     c.qk_norm = true;
   }

@@ -1,6 +1,6 @@
 // Times training steps (arithmetic, collectives and optimizer) on random tokens and random weights
 // of known shapes, without files. For several GPUs, start it with mgpu-run.
-//   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 7B 8B tiny
+//   step_bench SHAPE [key=value ...]   shape: 0.5B 1.5B 3B 4B 7B 8B tiny
 //   mb=8 seq=2048 steps=20 warm=5 zero=0 keep=all|input|host micros=1 lora=0 dropout=0 check=0
 //   overlap=1 recompute=N (only the first N layers, keep=input unless host) fp8=none|base|mlp
 //   bits=4 (of the frozen weights; else 16) embedding=gpu|host grads=fp32|bf16
