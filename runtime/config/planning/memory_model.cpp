@@ -58,7 +58,7 @@ struct Shape {
   int zero = 0;
   int bits = 0;  // of a weight of the frozen matrices: 4, 8, or 0 if they are not quantized
   Fp8 fp8 = Fp8::none;
-  bool lora = false, dora = false, nested = false, dropout = false, tied = false;
+  bool lora = false, dora = false, nested = false, tied = false;
   bool median = false, accumulates = false, timed = false;
   double N = 0;  // layers that are recomputed: the first ones
   bool offloaded = false;
@@ -119,7 +119,7 @@ double freed_by(const Shape& s, double layers) {
 // the transposed weight. A trained weight is quantized first.
 double gate_up_in_fp8(const Shape& s) {
   if (s.fp8 == Fp8::none) return 0;
-  const double act = s.T * s.w * (s.dropout ? 2 : 1) * s.I;
+  const double act = s.T * s.w * s.I;
   const double weights = (s.fp8 == Fp8::mlp ? 2 : 1) * 2 * s.H * s.I;
   return 2 * s.T * s.I * (s.w + 1 + 4 / kFp8Block) + std::max(act, weights);
 }
@@ -128,7 +128,7 @@ double gate_up_in_fp8(const Shape& s) {
 // again. Dequantized matrices are larger than these if there are few tokens. DoRA also scales the
 // gradients of gate and up, and computes the output of one of them again.
 double layer_work(const Shape& s) {
-  const double widest = s.T * s.w * ((s.dropout ? 4 : 3) + (s.dora ? 3 : 0)) * s.I;
+  const double widest = s.T * s.w * (3 + (s.dora ? 3 : 0)) * s.I;
   const double down = s.w * (2 * s.T * s.I + s.H * s.I);
   const double gate_up = s.w * (s.T * s.H + 2 * s.H * s.I);
   const double product = std::max(widest, s.bits > 0 ? std::max(down, gate_up) : 0);
@@ -214,8 +214,8 @@ constexpr Formula kFormulas[] = {
     {Moment::always, activations, "kept by layers, recomputed", "N T w H", kept_inputs},
     {Moment::layer, activations, "inputs that come back from the host", "2 T w H", returned_inputs},
     {Moment::layer, activations, "backward pass of a layer",
-     "T w (H + 3I), with dropout + T w I, with DoRA + T w 3I, if all are recomputed: + T (w (3H + "
-     "Q + A + 2I) + 4h + 8); in fp8 + T 2I",
+     "T w (H + 3I), with DoRA + T w 3I, if all are recomputed: + T (w (3H + Q + A + 2I) + 4h + 8); "
+     "in fp8 + T 2I",
      layer_work},
     // The logits of a chunk become their gradient in place; the chunk's hidden states and their
     // gradient.
@@ -333,7 +333,6 @@ Shape shape_of(const model::ModelConfig& m, const TrainConfig& config, std::int6
   s.bits = bits_of_base(config);
   s.fp8 = config.fp8;
   s.dora = s.lora && config.use_dora;
-  s.dropout = s.lora && config.lora_dropout > 0;
   s.median = config.gradient_aggregation == Aggregation::median;
   s.timed = config.gemm_choice == GemmSelection::timed;
   s.accumulates = config.gradient_accumulation_steps > 1 || config.global_batch_size > 0 ||

@@ -17,6 +17,9 @@ inline model::ModelConfig qwen25_7b() {
 inline model::ModelConfig qwen3_06b() {
   return train::known_model("0.6B").config;
 }
+inline model::ModelConfig qwen3_4b() {
+  return train::known_model("4B").config;
+}
 inline model::ModelConfig qwen3_8b() {
   return train::known_model("8B").config;
 }
