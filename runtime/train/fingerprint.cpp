@@ -10,6 +10,7 @@
 
 #include "rendezvous/base/spelling.hpp"
 #include "runtime/config/keys/key_table.hpp"
+#include "runtime/config/resolve.hpp"
 #include "runtime/data/digest.hpp"
 #include "runtime/train/row_sources.hpp"
 
@@ -91,7 +92,7 @@ std::vector<std::string> check_same_run(const std::string& checkpoint, const Fin
                     checkpoint)};
   const auto changes = changes_between(saved, now);
   if (!changes.other_run.empty() && !accepts_changes)
-    throw std::runtime_error(fmt::format(
+    throw_recipe_error(fmt::format(
         "{} belongs to another run: {}; restore these, set resume_from_checkpoint: no to start "
         "over, or resume_with_changes: true to continue anyway",
         checkpoint, fmt::join(changes.other_run, ", ")));

@@ -29,7 +29,8 @@ struct RunChanges {
 };
 RunChanges changes_between(const Fingerprint& saved, const Fingerprint& now);
 
-// Throws if the checkpoint is of another run, unless `accepts_changes`. Returns notes for the user.
+// Throws RecipeError if the checkpoint is of another run, unless `accepts_changes`. Returns notes
+// for the user.
 std::vector<std::string> check_same_run(const std::string& checkpoint, const Fingerprint& saved,
                                         const Fingerprint& now, bool accepts_changes);
 

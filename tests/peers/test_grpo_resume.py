@@ -162,7 +162,7 @@ class Resume(GrpoTest):
     def test_a_checkpoint_of_another_run_is_rejected(self):
         part = self.train(2, max_steps=8, save_final_model=False)
         fewer = write_rows(self.dir / "fewer.jsonl", prompt_rows(20))
-        self.refused(1, "checkpoint-8 belongs to another run: dataset_name has other contents, "
+        self.refused(2, "checkpoint-8 belongs to another run: dataset_name has other contents, "
                      "max_completion_length was", out=part.folder.name, dataset_name=str(fewer),
                      max_completion_length=7)
 
