@@ -20,6 +20,14 @@ const char* name_of(at::ScalarType type);
 // Attention by each implementation that there is for this type.
 void check_attentions(at::ScalarType type);
 
+// What generation needs; frequencies are compared with those of the sampler on the host.
+void check_paged_attention(at::ScalarType type, double limit);
+void check_sampling(at::ScalarType type, double limit);
+void check_frequencies();
+
+// Weights in 4 and 8 bits, dequantized to a type; noise of that type.
+void check_formats(at::ScalarType type);
+
 // One step of AdamW with moments in fp32 and in bf16, for weights of a type.
 void check_adamw(at::ScalarType weights);
 // The same with moments in 8 bits, for all types of weights.

@@ -4,10 +4,7 @@
 // With the word "check" nothing is timed, nor if only some parts are named.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/bincount.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ne.h>
@@ -15,9 +12,6 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
-#include <ATen/ops/randperm.h>
-#include <ATen/ops/sort.h>
-#include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -28,13 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/kernels/int8.hpp"
-#include "runtime/kernels/nf4.hpp"
-#include "runtime/kernels/noise.hpp"
 #include "runtime/kernels/on_gpu.hpp"
 #include "runtime/kernels/ops.hpp"
-#include "runtime/kernels/paged.hpp"
-#include "runtime/kernels/sampling.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/host_tensor.hpp"
 #include "tests/gpu/kernel_checks.hpp"
@@ -218,137 +207,6 @@ void check_cross_entropy(std::int64_t rows, std::int64_t vocab, at::ScalarType t
   compare("cross_entropy gradient" + name, x, wanted_x, limit);
 }
 
-void check_token_scores(std::int64_t rows, std::int64_t vocab, at::ScalarType type, double limit) {
-  auto x = draw({rows, vocab}, type).mul_(3);
-  auto targets = at::randint(vocab, {rows}, at::kInt);
-  targets[rows / 2] = -100;
-  auto wanted_x = reference(x);
-  const ops::TokenSlopes slopes{at::randn({rows}), at::randn({rows})};
-  const auto name = " [" + std::to_string(rows) + ", " + std::to_string(vocab) + "]";
-  const auto got = ops::token_scores(x, targets.to(at::kCUDA), 0.7);
-  const auto wanted = ops::token_scores(wanted_x, targets, 0.7);
-  compare("token_scores log-probs" + name, got.log_probs, wanted.log_probs, 1e-5);
-  compare("token_scores entropies" + name, got.entropies, wanted.entropies, 1e-4);
-  ops::token_scores_backward_(x, targets.to(at::kCUDA), 0.7,
-                              {slopes.log_probs.to(at::kCUDA), slopes.entropies.to(at::kCUDA)});
-  ops::token_scores_backward_(wanted_x, targets, 0.7, slopes);
-  // fp32 cannot give the entropy of so many tokens more precisely.
-  compare("token_scores gradient" + name, x, wanted_x, std::max(limit, 1e-4));
-}
-
-void check_paged(std::int64_t sequences, const ops::HeadShape& shape, std::int64_t most,
-                 at::ScalarType type, double limit) {
-  const auto per_row = (most + ops::kPageTokens - 1) / ops::kPageTokens;
-  const auto count = sequences * per_row + 1;
-  const auto pages = [&] {
-    return draw({count, ops::kPageTokens, shape.kv_heads, shape.head_dim}, type);
-  };
-  const ops::Pages on_gpu{pages(), pages()};
-  const ops::Pages here{reference(on_gpu.keys), reference(on_gpu.values)};
-  const auto table =
-      at::randperm(count, at::kInt).narrow(0, 0, sequences * per_row).view({sequences, per_row});
-  auto lengths = at::randint(1, most + 1, {sequences}, at::kInt);
-  lengths[0] = 1;
-  lengths[sequences - 1] = most;
-  const auto qkv = draw({sequences, (shape.heads + 2 * shape.kv_heads) * shape.head_dim}, type);
-  const auto width = shape.heads * shape.head_dim;
-  auto got = at::empty({sequences, width}, qkv.options());
-  ops::paged_attention(qkv, shape, on_gpu, table.to(at::kCUDA), lengths.to(at::kCUDA), got);
-  auto wanted = at::empty({sequences, width}, here.keys.options());
-  ops::paged_attention(reference(qkv), shape, here, table, lengths, wanted);
-  compare("paged attention " + std::to_string(sequences) + " x " + std::to_string(most) + ", " +
-              std::to_string(shape.heads) + "/" + std::to_string(shape.kv_heads) + " x " +
-              std::to_string(shape.head_dim),
-          got, wanted, limit);
-}
-
-ops::Draw drawn(const Tensor& logits, const ops::Sampling& sampling) {
-  const auto rows = logits.size(0);
-  const ops::Draw draw{at::arange(rows, at::kLong).mul_(7919).to(logits.device()),
-                       at::full({rows}, 3, at::kInt).to(logits.device()),
-                       at::zeros({rows}, logits.options().dtype(at::kInt)),
-                       at::zeros({rows}, logits.options().dtype(at::kFloat))};
-  ops::sample(logits, sampling, draw);
-  return draw;
-}
-
-void check_sampling(std::int64_t rows, std::int64_t vocab, at::ScalarType type,
-                    const ops::Sampling& sampling, const std::string& name) {
-  const auto logits = draw({rows, vocab}, type).mul_(3);
-  const auto got = drawn(logits, sampling);
-  const double temperature = sampling.temperature > 0 ? sampling.temperature : 1;
-  const auto wanted = ops::token_scores(reference(logits), got.tokens.cpu(), temperature);
-  compare("sampling " + name + " log-probs", got.log_probs, wanted.log_probs, 1e-4);
-  if (sampling.temperature == 0)
-    compare("sampling " + name, got.tokens, drawn(reference(logits), sampling).tokens, 1e-9);
-}
-
-// Compares how often each token is sampled with the sampler on the host.
-void check_frequencies(const ops::Sampling& sampling, const std::string& name) {
-  constexpr std::int64_t kRows = 1 << 17, kVocab = 40;
-  const auto logits = at::randn({1, kVocab}).expand({kRows, kVocab}).contiguous();
-  const auto count = [&](const Tensor& x) {
-    return at::bincount(drawn(x, sampling).tokens.cpu(), {}, kVocab).to(at::kFloat);
-  };
-  compare("sampling " + name + " frequencies", count(logits.to(at::kCUDA)), count(logits), .03);
-}
-
-// Codes and scales must match bit for bit, dequantized values within rounding.
-void check_nf4(std::int64_t rows, std::int64_t columns, bool nested, at::ScalarType type,
-               double limit) {
-  const auto weight = at::randn({rows, columns}).mul_(0.02).to(at::kBFloat16);
-  const auto levels = std::get<0>(at::randn({ops::kNestedLevels}).tanh_().sort());
-  const auto bytes = ops::nf4_layout(rows * columns, nested).bytes;
-  const auto room = [&](at::Device device) {
-    return at::zeros({bytes}, at::TensorOptions(device).dtype(at::kByte));
-  };
-  const auto here = room(at::kCPU), there = room(at::kCUDA);
-  const auto host = ops::nf4_over(here, rows, columns, nested);
-  const auto device = ops::nf4_over(there, rows, columns, nested);
-  ops::quantize(weight, levels, host);
-  ops::quantize(weight.to(at::kCUDA), levels.to(at::kCUDA), device);
-  const auto name = std::string(nested ? ", nested" : "") + " [" + std::to_string(rows) + ", " +
-                    std::to_string(columns) + "]";
-  compare("nf4 codes" + name, device.codes, host.codes, 0);
-  compare("nf4 scales" + name, device.scales, host.scales, nested ? 1e-2 : 0);
-  there.copy_(here);
-  const auto got = at::zeros({rows, columns}, at::TensorOptions(at::kCUDA).dtype(type));
-  const auto wanted = at::zeros({rows, columns});
-  ops::dequantize(device, got);
-  ops::dequantize(host, wanted);
-  compare("nf4 values" + name, got, wanted, limit);
-  compare("nf4 is close to the original" + name, got, weight, 0.12);
-}
-
-// Codes and scales must match bit for bit, and the noise of NEFTune up to rounding.
-void check_int8(std::int64_t rows, std::int64_t columns, at::ScalarType type, double limit) {
-  const auto weight = at::randn({rows, columns}).mul_(0.02).to(at::kBFloat16);
-  const auto bytes = ops::int8_layout(rows, columns).bytes;
-  const auto host = ops::int8_over(at::zeros({bytes}, at::kByte), rows, columns);
-  const auto device = ops::int8_over(
-      at::zeros({bytes}, at::TensorOptions(at::kCUDA).dtype(at::kByte)), rows, columns);
-  ops::quantize(weight, host);
-  ops::quantize(weight.to(at::kCUDA), device);
-  compare("int8 codes", device.codes, host.codes, 0);
-  compare("int8 scales", device.scales, host.scales, 0);
-  const auto got = at::zeros({rows, columns}, at::TensorOptions(at::kCUDA).dtype(type));
-  const auto wanted = at::zeros({rows, columns});
-  ops::dequantize(device, got);
-  ops::dequantize(host, wanted);
-  compare("int8 values", got, wanted, limit);
-  compare("int8 is close to the original", got, weight, 0.01);
-}
-
-void check_noise(std::int64_t rows, std::int64_t columns, at::ScalarType type, double limit) {
-  const auto starts = at::zeros({2}, at::kInt);
-  starts.select(0, 1).fill_(rows);
-  auto here = at::zeros({rows, columns});
-  auto there = at::zeros({rows, columns}, at::TensorOptions(at::kCUDA).dtype(type));
-  ops::add_noise_(here, starts, 5, 7);
-  ops::add_noise_(there, starts.to(at::kCUDA), 5, 7);
-  compare("noise", there, here, limit);
-}
-
 // The head with fp32 logits: its weight is transposed, as in the forward pass.
 void check_product_in_fp32(std::int64_t rows, std::int64_t width, std::int64_t vocab,
                            at::ScalarType type) {
@@ -404,37 +262,14 @@ constexpr Part kParts[] = {
        check_cross_entropy(17, 151936, type, limit);
        check_cross_entropy(9, 1003, type, limit);
      }},
-    {"paged", true,
-     [](at::ScalarType type, double limit) {
-       check_paged(5, {12, 2, 128}, 700, type, limit);
-       check_paged(64, {14, 2, 64}, 130, type, limit);
-       check_paged(300, {8, 8, 128}, 50, type, limit);
-     }},
-    {"sampling", true,
-     [](at::ScalarType type, double limit) {
-       check_sampling(64, 151936, type, {}, "plain");
-       check_sampling(64, 1003, type, {0}, "greedy");
-       check_sampling(64, 151936, type, {.7, 50, .9, .02}, "filtered");
-       check_sampling(33, 151936, type, {1, 0, .8}, "top_p");
-       check_token_scores(17, 151936, type, limit);
-       check_token_scores(9, 1003, type, limit);
-     }},
+    {"paged", true, gpu_test::check_paged_attention},
+    {"sampling", true, gpu_test::check_sampling},
     {"frequencies", true,
      [](at::ScalarType type, double) {
-       if (type != at::kFloat) return;
-       check_frequencies({}, "plain");
-       check_frequencies({.7, 12, .9, .02}, "filtered");
-       check_frequencies({1.5, 0, .8}, "top_p");
+       if (type == at::kFloat) gpu_test::check_frequencies();  // of tokens, which have no type
      }},
     {"attention", true, [](at::ScalarType type, double) { gpu_test::check_attentions(type); }},
-    {"formats", true,
-     [](at::ScalarType type, double) {
-       const bool exact = type == at::kFloat;
-       check_nf4(512, 896, false, type, exact ? 0 : 4e-3);
-       check_nf4(4864, 896, true, type, exact ? 0 : 4e-3);
-       check_int8(896, 4864, type, exact ? 1e-6 : 4e-3);
-       check_noise(1031, 896, type, exact ? 1e-6 : 4e-3);
-     }},
+    {"formats", true, [](at::ScalarType type, double) { gpu_test::check_formats(type); }},
     {"products", false,
      [](at::ScalarType type, double) {
        check_product_in_fp32(33, 896, 5000, type);
