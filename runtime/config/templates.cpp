@@ -113,7 +113,6 @@ constexpr std::string_view kDebug =
     R"(# A few steps of a tiny new model, to check the installation: mgpu-run --nproc 2 FILE
 task: sft
 model_size: tiny                # trained from scratch: nothing to download
-tokenizer_path: data/tokenizer  # a folder with tokenizer.json
 output_dir: output/debug
 
 dataset_name: data/train.jsonl

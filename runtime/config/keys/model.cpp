@@ -249,7 +249,7 @@ std::vector<KeySpec> data_keys() {
        .aliases = {"tokenized_path"},
        .field = text(&C::dataset_prepared_path),
        .help = "folder of the token id cache",
-       .initial = "next to the Hub cache"},
+       .initial = "$XDG_CACHE_HOME/mgpu-train, else ~/.cache/mgpu-train"},
       {.name = "dataset_num_proc",
        .aliases = {"preprocessing_num_workers"},
        .field = whole(&C::dataset_num_proc, at_least(0)),

@@ -403,12 +403,13 @@ std::string plan_text(const PlanRequest& given) {
       text += fmt::format("\n  would fit: {}", change);
     text += "\n";
   }
+  if (config.task != Task::grpo) return text;
   const auto total = request.gpu_bytes * std::max(request.ranks, request.gpus);
   const auto preset = preset_for(total);
-  text += fmt::format("\nGuides recommend for {:.0f} GiB in total: per_device_train_batch_size {}",
-                      gib(total), preset.batch_size);
-  if (config.task != Task::grpo) return text + "\n";
-  return text + fmt::format(", num_generations {}\n\n{}", preset.group_size, tuned_preset_table());
+  return text + fmt::format(
+                    "\nGuides recommend for {:.0f} GiB in total: per_device_train_batch_size {}, "
+                    "num_generations {}\n\n{}",
+                    gib(total), preset.batch_size, preset.group_size, tuned_preset_table());
 }
 
 std::int64_t parse_memory(const std::string& text) {

@@ -289,6 +289,10 @@ void evaluation_rules(Reading& reading) {
   } else if (steps && config.eval_strategy == When::no) {
     reading.note(*steps, strategy ? "has no effect with eval_strategy: no"
                                   : "has no effect without eval_dataset or val_set_size");
+  } else if (!strategy && config.eval_strategy == When::no && has_evaluation_data(config)) {
+    const auto* data = reading.find("eval_dataset");
+    if (!data) data = reading.find("val_set_size");
+    if (data) reading.note(*data, "is not used: set eval_strategy or eval_steps to evaluate");
   }
   if (config.eval_strategy != When::no && !has_evaluation_data(config))
     reading.error(strategy ? *strategy : *steps,

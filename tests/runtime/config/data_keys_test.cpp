@@ -51,6 +51,12 @@ TEST_CASE("keys choose the hub, or that nothing is downloaded", "[recipe]") {
 TEST_CASE("evaluation requires data, and the best model requires evaluation", "[recipe]") {
   CHECK_THAT(mistake("eval_strategy: steps\n"), Contains("requires evaluation data"));
   CHECK(with("val_set_size: 100\neval_steps: 50\n").eval_strategy == When::steps);
+  for (const auto* data : {"val_set_size: 0.05\n", "eval_dataset: e.jsonl\n"}) {
+    const std::string lines(data), note = "is not used: set eval_strategy or eval_steps";
+    CHECK(noted(with(lines), note));
+    CHECK_FALSE(noted(with(lines + "eval_strategy: no\n"), note));
+    CHECK_FALSE(noted(with(lines + "eval_steps: 5\n"), note));
+  }
   CHECK_THAT(mistake("load_best_model_at_end: true\n"), Contains("requires eval_strategy"));
   CHECK_THAT(mistake("val_set_size: 9\neval_strategy: epoch\nload_best_model_at_end: true\n"),
              Contains("requires equal save_strategy and eval_strategy"));

@@ -250,6 +250,8 @@ TEST_CASE("a job that cannot fit is refused with what would fit", "[planner]") {
 
 TEST_CASE("recommended batch sizes count the GPUs of roles too", "[planner]") {
   PlanRequest request{qwen25_05b(), config(1), 2, 16 * kPlannedGiB};
+  CHECK_THAT(plan_text(request), !Contains("Guides recommend"));  // those guides are about GRPO
+  request.config.task = Task::grpo;
   CHECK_THAT(plan_text(request), Contains("for 32 GiB in total: per_device_train_batch_size 2"));
   request.gpus = 3;
   CHECK_THAT(plan_text(request), Contains("for 48 GiB in total: per_device_train_batch_size 4"));
