@@ -87,7 +87,8 @@ std::vector<KeySpec> grpo_keys() {
             "models",
             {"reward_functions", "rewards"}),
       text("reward_model", "",
-           "a reward model in addition to reward_funcs: its folder, or the name of a model of the Hub",
+           "a reward model in addition to reward_funcs: its folder, or the name of a model of the "
+           "Hub",
            {"reward_model_path", "reward_model_name_or_path"}),
       any("reward_weights", "1 for each", "weight of each reward"),
       text("reward_type", "",
