@@ -164,21 +164,9 @@ void GrpoTrainer::update(const Deal& deal) {
        .skipped = outcome.skipped,
        .loss_scale = outcome.loss_scale ? outcome.loss_scale->next : 0,
        .rank_memory = outcome.rank_memory});
-  if (outcome.skipped) report_skipped(outcome, metrics);
+  if (outcome.skipped) metrics.erase("loss");  // it has none
+  check_gradient(progress_.step + 1, outcome);
   meter_.add(metrics);
-}
-
-// A step whose gradient is not finite has no loss.
-void GrpoTrainer::report_skipped(const train::StepOutcome& outcome,
-                                 std::map<std::string, double>& metrics) {
-  metrics.erase("loss");
-  if (report_overflow(progress_.step + 1, outcome)) return;
-  const auto text = fmt::format("step {}: the gradient is not finite", progress_.step + 1);
-  if (config_.on_non_finite == train::NonFinite::stop)
-    throw std::runtime_error(text +
-                             "; the weights are unchanged by this step. Lower "
-                             "learning_rate or check the rewards");
-  reporter_->note(text + "; the step is skipped");
 }
 
 // Later steps use the generations from the pending one on.

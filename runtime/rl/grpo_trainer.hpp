@@ -64,7 +64,6 @@ class GrpoTrainer : public train::Session {
   const train::Requests& take_requests();
   bool collect(const grpo::GrpoStep& step);
   void update(const Deal& deal);
-  void report_skipped(const train::StepOutcome& outcome, std::map<std::string, double>& metrics);
   void forget_used_generations();
   void log_interval();
   void evaluate_now();

@@ -30,6 +30,8 @@ std::int64_t every_steps(double every, std::int64_t total) {
   return static_cast<std::int64_t>(every);
 }
 
+constexpr int kMostNotFinite = 10;  // steps in a row
+
 // States of a run in training_status.json.
 constexpr const char* kRunning = "running";
 
@@ -257,12 +259,26 @@ bool Session::due(double every, When strategy, bool epoch_ends) const {
   return steps > 0 && progress_.step % steps == 0;
 }
 
-bool Session::report_overflow(std::int64_t step, const StepOutcome& outcome) {
-  if (!outcome.loss_scale) return false;
-  if (gives_up(*outcome.loss_scale, config_.on_non_finite == NonFinite::stop))
-    throw std::runtime_error(overflow_error(step, *outcome.loss_scale));
-  reporter_->note(overflow_note(step, *outcome.loss_scale));
-  return true;
+void Session::check_gradient(std::int64_t step, const StepOutcome& outcome) {
+  const bool stops = config_.on_non_finite == NonFinite::stop;
+  not_finite_in_a_row_ = outcome.skipped ? not_finite_in_a_row_ + 1 : 0;
+  if (!outcome.skipped) return;
+  if (outcome.loss_scale) {
+    if (gives_up(*outcome.loss_scale, stops))
+      throw std::runtime_error(overflow_error(step, *outcome.loss_scale));
+    return reporter_->note(overflow_note(step, *outcome.loss_scale));
+  }
+  const auto what = fmt::format("step {}: the gradient is not finite", step);
+  if (stops)
+    throw std::runtime_error(what +
+                             ", so the weights were not updated; lower learning_rate, check the "
+                             "data and the rewards, or set on_non_finite: skip");
+  if (not_finite_in_a_row_ >= kMostNotFinite)
+    throw std::runtime_error(fmt::format(
+        "{}, as in {} steps in a row, which did not change the weights; check the weights that "
+        "training began with and the data, or lower learning_rate",
+        what, kMostNotFinite));
+  reporter_->note(what + "; the step is skipped");
 }
 
 }  // namespace mgpu::train

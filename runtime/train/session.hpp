@@ -119,9 +119,9 @@ class Session {
   bool due(double every, When strategy, bool epoch_ends) const;
   void step_begins();  // before anything of the step that follows progress_.step
   void step_ends();    // after progress_.step has moved past it
-  // Notes a step that was skipped although its loss was scaled. Returns false if it was not scaled.
-  // Throws if the scale cannot help.
-  bool report_overflow(std::int64_t step, const StepOutcome& outcome);
+  // Notes a step that was skipped because its gradient is not finite. Throws if that ends the run:
+  // with on_non_finite: stop, or if many steps in a row were skipped and a loss scale cannot help.
+  void check_gradient(std::int64_t step, const StepOutcome& outcome);
   // Saves a checkpoint unless this step has one. It may be complete only when report_save() has
   // reported it.
   void save_now();
@@ -154,6 +154,7 @@ class Session {
   comm::RejoinableComm* rejoinable_ = nullptr;  // comm_, if lost ranks can be replaced
   std::int64_t gpu_bytes_ = 0;                  // of the smallest GPU of all ranks; 0: no GPUs
   std::int64_t planned_length_ = 0;             // tokens of the longest sequence; 0: max_length
+  int not_finite_in_a_row_ = 0;                 // skipped steps in a row
   bool refuses_too_large_ = false;          // build() throws RecipeError if the job does not fit
   OomState oom_;                            // of this attempt
   std::optional<PlanRequest> memory_plan_;  // with the chosen settings; set by build()

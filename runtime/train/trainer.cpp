@@ -226,15 +226,7 @@ bool Trainer::consume_record() {
       outcome.loss_sum / static_cast<double>(std::max<std::int64_t>(1, batches.target_tokens));
   last_loss_ = outcome.skipped ? std::numeric_limits<double>::quiet_NaN() : loss;
   watch_loss(batches.step + 1);
-  if (!outcome.skipped || report_overflow(batches.step + 1, outcome)) return repeats;
-  if (config_.on_non_finite == NonFinite::stop) {
-    throw std::runtime_error(fmt::format(
-        "step {}: the gradient is not finite (loss {}), so the weights were not updated; "
-        "lower learning_rate, check the data, or set on_non_finite: skip",
-        batches.step + 1, loss));
-  }
-  reporter_->note(
-      fmt::format("step {}: the gradient is not finite; the step is skipped", batches.step + 1));
+  check_gradient(batches.step + 1, outcome);
   return repeats;
 }
 

@@ -79,6 +79,17 @@ class FullFineTuning(trainer.TrainerTest):
         self.assertEqual(stopped.status, 1)
         self.assertIn("step 2: the gradient is not finite", stopped.err)
 
+    def test_a_run_ends_when_ten_steps_in_a_row_have_no_finite_gradient(self):
+        """It once went on to the end, with status 0 and a final model that had learned nothing."""
+        run = self.end(self.start_training(
+            2, max_steps=40, learning_rate=1e30, lr_scheduler_type="constant", max_grad_norm=0,
+            options=("--report", self.dir / "report.json")))
+        self.assertEqual(run.status, 1)
+        self.assertIn("step 11: the gradient is not finite, as in 10 steps in a row", run.err)
+        self.assertFalse((run.folder / "model.safetensors").exists())
+        report = json.loads((self.dir / "report.json").read_text())
+        self.assertEqual(report["attempts"][-1]["cause"]["kind"], "nan")
+
     def test_new_tokens_grow_the_model(self):
         """New rows are the mean of the others; a model with spare rows is unchanged."""
         for rows, tokens, expected in ((320, 50, 324), (320, 5, 320), (104, 1, 275)):

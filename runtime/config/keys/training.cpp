@@ -201,7 +201,7 @@ std::vector<KeySpec> optimizer_keys() {
        .help = "dtype in which gradients are accumulated and reduced"},
       {.name = "on_non_finite",
        .field = choice(&C::on_non_finite, {{"skip", NonFinite::skip}, {"stop", NonFinite::stop}}),
-       .help = "what to do with a step whose gradients are infinite or NaN: skip it, or stop the "
+       .help = "what to do with a step whose gradients are infinite or NaN: skip it (ten in a row end the run), or stop the "
                "run"},
   };
 }
