@@ -22,6 +22,10 @@ if os.environ.get("PYTHONSAFEPATH") == "mgpu-train":  # set for this program, no
 
 ANSWERS = os.dup(1)
 os.dup2(2, 1)  # what the function prints must not be read as an answer
+REQUESTS = os.fdopen(os.dup(0), "rb")
+EMPTY = os.open(os.devnull, os.O_RDONLY)
+os.dup2(EMPTY, 0)  # what the function reads must not be a request
+os.close(EMPTY)
 
 
 def send(message):
@@ -92,7 +96,7 @@ def main():
         send({"error": error_line(error, path)})
         return
     send({"ready": True})
-    for line in sys.stdin.buffer:
+    for line in REQUESTS:
         try:
             send(answer(function, json.loads(line)))
         except Exception as error:

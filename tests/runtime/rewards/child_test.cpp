@@ -126,6 +126,21 @@ TEST_CASE("an error in a reward file is one line that names the reward", "[rewar
   CHECK_THAT(failure(broken.function("fn"), batch), Contains("SyntaxError"));
 }
 
+TEST_CASE("a reward function that reads stdin finds its end instead of requests",
+          "[rewards][child]") {
+  const RewardFile file(
+      "import subprocess, sys\n"
+      "def reads(completions, **kwargs):\n"
+      "    inner = subprocess.run(['cat'], capture_output=True).stdout\n"
+      "    return [float(len(sys.stdin.read()) + len(inner))] * len(completions)\n"
+      "def asks(completions, **kwargs):\n"
+      "    return [float(input('score? '))] * len(completions)\n");
+  const Batch batch({"a"}, {{"prompt", "q"}});
+  const json settings{{"reward_timeout", 20}};
+  CHECK(batch.scored_by(file.function("reads"), settings) == std::vector<Score>{0});
+  CHECK_THAT(failure(file.function("asks"), batch, settings), Contains("EOFError"));
+}
+
 TEST_CASE("a reward that never answers fails at its time limit", "[rewards][child]") {
   const Batch batch({"a", "b"});
   const auto begin = std::chrono::steady_clock::now();
@@ -243,8 +258,8 @@ TEST_CASE("a reward program inherits no descriptor of the trainer", "[rewards][c
       "    return [sum(os.path.exists(f'/proc/self/fd/{fd}') and fd > 2 for fd in fds)] * len("
       "completions)\n");
   const Batch batch({"a"}, {{"prompt", "q"}});
-  // One is the program's own: its copy of stdout.
-  CHECK(batch.scored_by(file.function("count")) == std::vector<Score>{1});
+  // Two are the program's own: its copies of stdin and stdout.
+  CHECK(batch.scored_by(file.function("count")) == std::vector<Score>{2});
   for (const int fd : open) ::close(fd);
 }
 
