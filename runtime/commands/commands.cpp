@@ -18,6 +18,7 @@
 #include "runtime/commands/visible_gpus.hpp"
 #include "runtime/config/check.hpp"
 #include "runtime/config/grpo_values.hpp"
+#include "runtime/config/launch_command.hpp"
 #include "runtime/config/planning/batch_arithmetic.hpp"
 #include "runtime/config/planning/generation_arithmetic.hpp"
 #include "runtime/config/planning/known_models.hpp"
@@ -176,9 +177,12 @@ int check(const train::CheckCommand& command) {
            std::filesystem::is_directory(config.model_name_or_path, ignored))
     check_model(local, config.model_name_or_path);
   for (const auto& line : missing) config.notes.push_back("not checked: " + line);
+  const char* rank = getenv(rendezvous::variable::kRank);
+  if (rank == nullptr && train::has_launch_section(command.recipe))  // else mgpu-run has read it
+    config.notes.push_back("not checked: launch:, the options of mgpu-run; mgpu-run " +
+                           command.recipe.path + " --check checks them too");
   const std::string name = command.recipe.path.empty() ? "--set" : command.recipe.path;
   const auto text = train::check_text(config, name, intended);
-  const char* rank = getenv(rendezvous::variable::kRank);
   if (rank == nullptr || std::string_view(rank) == "0") print(text);
   return 0;
 }

@@ -45,6 +45,14 @@ std::string launch_command(const RunCommand& command, std::int64_t ranks) {
   return line;
 }
 
+bool has_launch_section(const RecipeArguments& recipe) {
+  if (recipe.path.empty()) return false;
+  const auto map = read_yaml(recipe.path);
+  for (std::size_t i = 0; map.is_map() && i + 1 < map.items.size(); i += 2)
+    if (const auto* key = find_key(map.items[i].text); key && key->name == "launch") return true;
+  return false;
+}
+
 std::optional<std::int64_t> ranks_of_recipe(const RecipeArguments& recipe) {
   if (recipe.path.empty()) return {};
   return ranks_in(read_yaml(recipe.path));

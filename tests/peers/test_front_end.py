@@ -87,6 +87,17 @@ class FrontEnd(unittest.TestCase):
             self.assertIn(f"{folder}/config.json: No such file", done.stderr)
             self.assertNotIn("not checked", check(folder).stdout)
 
+    def test_check_mentions_options_of_the_launcher_that_it_does_not_check(self):
+        with tempfile.TemporaryDirectory(prefix="mgpu-front-end-") as folder:
+            recipe = pathlib.Path(folder, "r.yaml")
+            recipe.write_text("model_size: tiny\ndataset_name: docs/examples/addition.jsonl\n"
+                              "launch: {nprocs: 2}\n")
+            done = subprocess.run([PROGRAM, "check", recipe], cwd=ROOT, env=environment(),
+                                  capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn(f"not checked: launch:, the options of mgpu-run; mgpu-run {recipe} --check",
+                          done.stdout)
+
     def test_a_recipe_in_a_missing_folder_was_refused_with_advice_about_output_dir(self):
         for words in (["init", "sft", "-o", "/nowhere/t.yaml"],
                       ["plan", "--model-size", "7B", "--gpu-memory", "24GB", "--gpus", "1",

@@ -54,6 +54,9 @@ bool keep(Reading& reading, const Setting& setting) {
   switch (key.use) {
     case KeyUse::launcher:
       if (key.name != "launch") reading.note(setting, launcher_note(setting));
+      if (key.name == "launch" && setting.overrides)
+        reading.note(setting,
+                     "has no effect: mgpu-run reads launch: only from the file; use its options");
       return false;
     case KeyUse::ignored:
       reading.note(setting, fmt::format("has no effect: {}", key.instead));

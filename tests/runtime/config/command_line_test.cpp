@@ -78,6 +78,27 @@ TEST_CASE("a recipe for several ranks is recognised by the launcher's keys", "[c
   CHECK(ranks("[1]\n") == std::nullopt);
 }
 
+TEST_CASE("a section for the launcher is recognised under its name only", "[command]") {
+  const TempDir folder;
+  const auto has = [&](const char* text) {
+    std::ofstream(folder.path("a.yaml")) << text;
+    return has_launch_section({folder.path("a.yaml"), {}, false});
+  };
+  CHECK(has("lr: 1\nlaunch:\n  nprocs: 4\n"));
+  CHECK_FALSE(has("lr: 1\nnum_gpus: 2\n"));
+  CHECK_FALSE(has_launch_section({"", {"launch.nproc=2"}, false}));
+}
+
+TEST_CASE("launch: in --set does nothing, and a note names that", "[recipe]") {
+  const auto noted = [](const std::string& assignment) {
+    const auto notes =
+        parse_recipe("model: m\ndataset: d\n", "f", RecipeOptions{.set = {assignment}}).notes;
+    return notes.size() == 1 && notes[0].find("launch: has no effect") != std::string::npos;
+  };
+  CHECK(noted("launch.nproc=2"));
+  CHECK(noted("launch={nproc: 2}"));
+}
+
 TEST_CASE("check is a command and a flag", "[command]") {
   CHECK(as<CheckCommand>({"a.yaml", "--check", "--allow-unknown"}).recipe.allow_unknown);
   CHECK(as<CheckCommand>({"check", "a.yaml", "--gpus", "4"}).ranks == 4);
