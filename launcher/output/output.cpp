@@ -59,6 +59,11 @@ Output::Output(boost::asio::io_context& io, const Options& options, int ranks)
   // Two queues into one pipe would mix their lines.
   if (!same_file(STDOUT_FILENO, STDERR_FILENO)) err_ = std::make_unique<Sink>(io, STDERR_FILENO);
   out_->on_progress([this] { make_progress(); });
+  out_->on_failure([this](int error) {
+    print_line(
+        fmt::format("mgpu-run: cannot write the ranks' output to stdout: {}; the rest is lost",
+                    rendezvous::error_text(error)));
+  });
   if (err_) err_->on_progress([this] { make_progress(); });
 }
 

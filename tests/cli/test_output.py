@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -167,6 +168,42 @@ class Flood(JobTest):
         job.stdout.close()
         self.assertEqual(job.wait(20 * SLOWER), 0)
         self.assertEqual(len(list(self.dir.glob("done.*"))), 2)
+
+
+class FullDisk(JobTest):
+    """stdout on a disk that is full; a limit of the file size is the full disk of a regular file."""
+
+    LOST = "mgpu-run: cannot write the ranks' output to stdout: {}; the rest is lost\n"
+    COUNT = ("--no-python", "/bin/sh", "-c", "seq 1 30000")
+
+    def test_a_full_device_is_reported_once_and_the_ranks_set_the_status(self):
+        with open("/dev/full", "wb") as full:
+            job = self.run_job("-n", 2, *self.COUNT, stdout=full)
+            failing = self.run_job("-n", 2, "--no-python", "/bin/sh", "-c", "seq 1 30000; exit 7",
+                                   stdout=full)
+        self.assertEqual((job.returncode, job.err), (0, self.LOST.format("No space left on device")))
+        self.assertEqual(failing.returncode, 7)
+
+    def test_a_regular_file_that_cannot_grow_is_reported_once(self):
+        def limit_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+        with open(self.dir / "out", "wb") as out:
+            job = self.run_job("-n", 2, *self.COUNT, stdout=out, preexec_fn=limit_files)
+        self.assertEqual((job.returncode, job.err), (0, self.LOST.format("File too large")))
+        self.assertEqual((self.dir / "out").stat().st_size, 1 << 16)
+
+    def test_a_full_device_for_both_streams_does_not_end_the_job(self):
+        with open("/dev/full", "wb") as full:
+            job = self.run_job("-n", 2, *self.COUNT, stdout=full, stderr=full)
+        self.assertEqual(job.returncode, 0)
+
+    def test_a_reader_that_left_is_not_reported(self):
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write, "wb") as closed:
+            job = self.run_job("-n", 2, *self.COUNT, stdout=closed)
+        self.assertEqual((job.returncode, job.err), (0, ""))
 
 
 class Terminal(JobTest):
