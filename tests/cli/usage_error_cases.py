@@ -51,6 +51,10 @@ def make_folder(path):
     path.mkdir()
 
 
+def make_pipe(path):
+    os.mkfifo(path)
+
+
 def make_socket(path):
     with socket.socket(socket.AF_UNIX) as s:
         s.bind(str(path))
@@ -413,6 +417,13 @@ MACHINE = [
          ("./a?b", "permission"), files={"a\nb": "x"}),
     Case("a folder as script", (".",), (".", "-m")),
     Case("a socket as script", ("s.py",), ("s.py",), files={"s.py": make_socket}),
+    Case("a pipe as script", ("s.py",), ("s.py", "save it to a file"), files={"s.py": make_pipe}),
+    Case("a pipe as recipe", ("t.yaml",), ("t.yaml", "save it to a file"),
+         files={"t.yaml": make_pipe}),
+    Case("a pipe on stdin as script", ("/dev/stdin",), ("/dev/stdin", "save it to a file"),
+         stdin="print()"),
+    Case("a file on stdin as script", ("--nproc", "2", "/dev/stdin"),
+         ("/dev/stdin", "save it to a file"), stdin=pathlib.Path(__file__)),
     Case("an unreadable script", ("s.py",), ("s.py",), files={"s.py": ""}, mode=0, as_nobody=True),
     Case("a missing program", ("--no-python", "./no"), ("./no",)),
     Case("a program that is not on PATH", ("--no-python", "no-such-program"),
