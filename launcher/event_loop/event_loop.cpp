@@ -46,7 +46,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
           [this](pid_t pid) { return ranks_.owns(pid) || runs_briefly(pid); },
           options.worker_memory, argv),
       memory_(containment_.our_cgroups(), containment_.cgroup(), &containment_.rank_cgroups()),
-      logs_(options.log_dir, options.rdzv_id),
+      logs_(options.log_dir, options.log_folder_name()),
       output_(io_, options, plan_.placement.nproc),
       journal_(
           options, plan_, host_name(), [this](auto line) { output_.print_line(line); },

@@ -91,6 +91,27 @@ class Files(JobTest):
         self.sh(1, "exit 1", env=env)
         self.assertEqual(len(list((self.dir / "tmp").iterdir())), 1)
 
+    def test_the_job_s_id_does_not_lead_out_of_the_log_folder(self):
+        for run_id, name in (("../../x", "___.._x_*"), ("team/run", "team_run_*")):
+            job = self.sh(1, "echo out; echo $TORCHELASTIC_RUN_ID >&2", "--log-dir", "a/b/logs",
+                          "--rdzv-id", run_id, "-r", "1")
+            self.assertEqual((job.returncode, job.err), (0, run_id + "\n"))
+            self.assertEqual(len(list(self.dir.glob(f"a/b/logs/{name}/attempt_0/0/stdout.log"))), 1)
+        self.assertEqual([path.name for path in self.dir.iterdir() if path.is_dir()], ["a"])
+
+    def test_without_the_temporary_folder_logs_are_in_tmp(self):
+        (self.dir / "file").write_text("")
+        for folder, why in (("/nonexistent", "No such file or directory"),
+                            (str(self.dir / "file"), "Not a directory")):
+            job = self.sh(1, 'echo "$TORCHELASTIC_ERROR_FILE"', env={"TMPDIR": folder})
+            self.assertEqual((job.returncode, job.err), (
+                0, f"mgpu-run: cannot create a log folder in TMPDIR={folder}: {why}; "
+                   "it is in /tmp\n"))
+            self.assertRegex(job.out, r"^/tmp/mgpu_\w{6}/")
+            self.assertFalse(pathlib.Path(job.out.strip()).parents[2].exists())
+            planned = self.run_job("--dry-run", "--no-python", "true", env={"TMPDIR": folder})
+            self.assertIn("/tmp/mgpu_XXXXXX/", planned.out)
+
     def test_a_log_dir_of_dev_null_writes_no_files(self):
         job = self.sh(1, 'echo "[$TORCHELASTIC_ERROR_FILE]"', "--log-dir", "/dev/null", "-t", "3")
         self.assertEqual(job.out, "[default0]:[]\n")
