@@ -175,6 +175,19 @@ VALUES = [
     Case("a value with a newline", ("--role", "trainer", "--nproc", "4\n4", "x.py"), ("--nproc",)),
 ]
 
+# Variables that give a rank its place, or state the size of the job.
+OWN_VARIABLES = [
+    *(option(f"--env={name}=1", name) for name in (
+        "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+        "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
+        "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE", "MGPU_LEADER_ADDR",
+        "MGPU_WORKER_SOCKET", "MGPU_REPLACEMENT")),
+    Case("MGPU_ENV: a rank's own variable", ("x.py",), ("MGPU_ENV", "RANK"),
+         env={"MGPU_ENV": "A=1\nRANK=0"}),
+    launch("  env: {A: 1, WORLD_SIZE: 8}\n", "t.yaml:2", "WORLD_SIZE", "--nproc", "--nnodes"),
+]
+
 VARIABLES = [
     variable("MGPU_NPROC", "many", "many"), variable("MGPU_NUM_PROCESSES", "0", "0"),
     variable("MGPU_STANDALONE", "perhaps", "perhaps"), variable("MGPU_MAX_RESTARTS", "-1", "-1"),
@@ -529,6 +542,7 @@ TRAINER = [
 LAUNCHER = {
     "The command line": COMMAND_LINE,
     "Values of options": VALUES,
+    "Variables that mgpu-run sets": OWN_VARIABLES,
     "Environment variables": VARIABLES,
     "Recipes and config files": YAML_FILES,
     "Hostfiles": HOSTFILES,
