@@ -60,6 +60,7 @@ Output::Output(boost::asio::io_context& io, const Options& options, int ranks)
   if (!same_file(STDOUT_FILENO, STDERR_FILENO)) err_ = std::make_unique<Sink>(io, STDERR_FILENO);
   out_->on_progress([this] { make_progress(); });
   out_->on_failure([this](int error) {
+    lost_ = true;
     print_line(
         fmt::format("mgpu-run: cannot write the ranks' output to stdout: {}; the rest is lost",
                     rendezvous::error_text(error)));

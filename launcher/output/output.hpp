@@ -58,6 +58,8 @@ class Output {
   // Called once everything is written. Files that have not been written after a minute are given
   // up, with a message.
   void when_flushed(std::function<void()> done);
+  // Whether a write to our stdout failed and the rest was discarded.
+  bool lost() const { return lost_; }
   // Passes a new window size on to the ranks' terminals.
   void resize_terminals();
 
@@ -93,6 +95,7 @@ class Output {
   std::size_t read_since_release_ = 0;
   const RankStream* open_line_ = nullptr;
   bool warned_of_logs_ = false;
+  bool lost_ = false;
   std::function<void()> when_flushed_;
   bool files_given_up_ = false;
 };

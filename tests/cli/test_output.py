@@ -219,6 +219,37 @@ class FullDisk(JobTest):
             job = self.run_job("-n", 2, *self.COUNT, stdout=full, stderr=full)
         self.assertEqual(job.returncode, 0)
 
+    def end_on_full_disk(self, *args, **changes):
+        with open("/dev/full", "wb") as full:
+            job = self.start(*args, stdout=full, **changes)
+            err = job.communicate(timeout=60 * SLOWER)[1].decode()
+        return job.returncode, err
+
+    def test_a_command_that_prints_fails_if_it_cannot(self):
+        hosts = self.write("hosts", "localhost\n")
+        for args in (("--help",), ("--version",), ("--completion", "bash"), ("devices",), ("doctor",),
+                     ("status",), ("status", "--json"), ("--dry-run", "--no-python", "true"),
+                     ("--dry-run", "--json", "--no-python", "true"),
+                     ("--hostfile", hosts, "--dry-run", "--no-python", "true")):
+            with self.subTest(args):
+                self.assertEqual(self.end_on_full_disk(*args), (
+                    1, "mgpu-run: cannot write to stdout: No space left on device\n"))
+
+    def test_the_check_of_a_recipe_fails_if_it_cannot_print(self):
+        trainer = self.write("trainer", "#!/bin/sh\necho plan\n", 0o755)
+        recipe = self.write("t.yaml", "task: sft\n")
+        env = {"MGPU_TRAIN": trainer}
+        lost = self.LOST.format("No space left on device")
+        self.assertEqual(self.end_on_full_disk(recipe, "--check", env=env), (1, lost))
+        self.assertEqual(self.end_on_full_disk(recipe, env=env), (0, lost))
+
+    def test_a_command_that_prints_to_a_reader_that_left_succeeds(self):
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write, "wb") as closed:
+            job = self.start("--help", stdout=closed)
+        self.assertEqual((job.communicate()[1], job.returncode), (b"", 0))
+
     def test_a_reader_that_left_is_not_reported(self):
         read, write = os.pipe()
         os.close(read)
