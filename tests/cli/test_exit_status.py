@@ -237,6 +237,27 @@ class FailureReport(JobTest):
         self.assertEqual(job.out.splitlines(), ["oom count 0"] * 3)
 
 
+class CpuLimit(JobTest):
+    def run_busy(self, soft, hard):
+        return self.run_job("-n", 1, self.script("while True:\n    pass\n"),
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (soft, hard)))
+
+    def test_a_rank_at_the_hard_limit_of_cpu_time_is_not_attributed_to_a_person(self):
+        job = self.run_busy(1, 1)
+        cause = job.report["attempts"][0]["cause"]
+        self.assertEqual((job.returncode, cause["kind"]), (137, "killed"))
+        self.assertIn("1 s of CPU time, the limit that ranks inherit (ulimit -t 1)", cause["text"])
+        self.assertNotIn("a person", job.err)
+        self.assertIn("ulimit -t unlimited", cause["advice"])
+
+    def test_a_rank_at_the_soft_limit_of_cpu_time_has_this_cause(self):
+        job = self.run_busy(1, 100)
+        cause = job.report["attempts"][0]["cause"]
+        self.assertEqual((job.returncode, cause["kind"]), (152, "signal"))
+        self.assertEqual(cause["text"], "killed by SIGXCPU: the rank has used 1 s of CPU time, the "
+                                        "limit that ranks inherit (ulimit -t 1)")
+
+
 class ReportFile(JobTest):
     def run_with_report(self, report, *args, **popen):
         job = self.start("--report", report, "--no-python", "true", *args, **popen)
