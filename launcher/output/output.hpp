@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launcher/options/options.hpp"
@@ -36,6 +37,10 @@ class Output {
   // are continued.
   ChildEnds open_rank(int local_rank, const std::string& prefix, const std::string& log_dir,
                       bool appends = false);
+
+  // From now on open_rank() passes on the output of a rank without the first such text.
+  void hide_mark(std::string mark) { mark_ = std::move(mark); }
+  bool saw_mark(int local_rank) const;
 
   // Whether a rank that writes has to wait, because the console or its log file is full.
   bool full() const;
@@ -86,6 +91,7 @@ class Output {
   boost::asio::io_context& io_;
   const Options& options_;
   int ranks_;
+  std::string mark_;
   FileThread files_;
   std::unique_ptr<Sink> out_, err_;                   // err_ is null when both are the same file
   std::vector<std::shared_ptr<RankStream>> streams_;  // stdout and stderr of each rank in turn
