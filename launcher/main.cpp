@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
-#include <csignal>
+#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <iostream>
+#include <functional>
+#include <sstream>
 #include <string>
 
 #include <fmt/format.h>
@@ -23,6 +23,7 @@
 #include "launcher/plan/job_plan.hpp"
 #include "launcher/ranks/inherited.hpp"
 #include "launcher/ssh_launch/ssh_launch.hpp"
+#include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/exit_status.hpp"
 
 namespace {
@@ -36,6 +37,22 @@ void print(std::FILE* stream, const std::string& text) {
   std::fflush(stream);
 }
 
+// Prints what a command was started for. A reader that left, as `head` does, is not an error.
+void show(const std::string& text) {
+  errno = 0;
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written && errno != EPIPE) mgpu::rendezvous::throw_errno("cannot write to stdout");
+}
+
+// Runs a command that prints, and returns its status.
+int show_output(const std::function<int(std::ostream&)>& command) {
+  std::ostringstream out;
+  const int status = command(out);
+  show(out.str());
+  return status;
+}
+
 // The plan of the job as text or JSON; starts nothing.
 std::string show_plan(const Options& options, const JobPlan& plan) {
   const Attempt attempt = planned_attempt(options);
@@ -45,10 +62,10 @@ std::string show_plan(const Options& options, const JobPlan& plan) {
 }
 
 int run_job(const Options& options, const Inherited& inherited, char** argv) {
-  if (options.dry_run && !options.json) print(stdout, scheduler_text(options.scheduler));
+  if (options.dry_run && !options.json) show(scheduler_text(options.scheduler));
   JobPlan plan = plan_job(options);
   if (options.dry_run) {
-    print(stdout, show_plan(options, plan));
+    show(show_plan(options, plan));
     return 0;
   }
   if (!options.quiet)
@@ -60,7 +77,7 @@ int run_job(const Options& options, const Inherited& inherited, char** argv) {
 // Runs a --hostfile job: starts one agent per host; the agents run the ranks.
 int run_on_hosts(const Options& options, const Inherited& inherited, const char* program) {
   if (options.dry_run) {
-    print(stdout, show_ssh_launch(options));
+    show(show_ssh_launch(options));
     return 0;
   }
   if (!options.quiet)
@@ -72,20 +89,21 @@ int run(int argc, char** argv, const Inherited& inherited) {
   const Options options = parse_options(argc, argv);
   switch (options.command) {
     case Command::help:
-      print(stdout, help_text());
+      show(help_text());
       return 0;
     case Command::version:
-      print(stdout, version_text());
+      show(version_text());
       return 0;
     case Command::completion:
-      print(stdout, completion_script(options.completion_shell));
+      show(completion_script(options.completion_shell));
       return 0;
     case Command::devices:
-      return run_devices_command(options, std::cout);
+      return show_output([&](std::ostream& out) { return run_devices_command(options, out); });
     case Command::doctor:
-      return run_doctor_command(options, inherited, std::cout);
+      return show_output(
+          [&](std::ostream& out) { return run_doctor_command(options, inherited, out); });
     case Command::status:
-      return run_status_command(options, std::cout);
+      return show_output([&](std::ostream& out) { return run_status_command(options, out); });
     case Command::run:
       if (!options.hostfile.empty() && !options.rdzv_token_stdin)
         return run_on_hosts(options, inherited, argv[0]);

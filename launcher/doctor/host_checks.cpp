@@ -190,8 +190,12 @@ Finding files_finding(const LimitFacts& limits) {
   if (!limits.open_files) return {"open files", Verdict::pass, "no limit"};
   const auto text = fmt::format("{} per rank", *limits.open_files);
   if (*limits.open_files >= 1024) return {"open files", Verdict::pass, text};
-  return {"open files", *limits.open_files < 256 ? Verdict::fail : Verdict::warn, text,
-          fmt::format("run ulimit -n {}", limits.open_files_hard.value_or(65536))};
+  const auto most = limits.open_files_hard.value_or(65536);
+  const auto verdict = *limits.open_files < 256 ? Verdict::fail : Verdict::warn;
+  if (most >= 1024) return {"open files", verdict, text, fmt::format("run ulimit -n {}", most)};
+  return {"open files", verdict, fmt::format("{}, and the hard limit is {}", text, most),
+          "raise the hard limit where it is set: nofile in /etc/security/limits.conf, LimitNOFILE= "
+          "of a systemd unit, --ulimit nofile=65536 of a container"};
 }
 
 }  // namespace

@@ -36,6 +36,11 @@ std::string get_env(const char* name) {
   return value ? value : "";
 }
 
+// Whether the job is `mgpu-run RECIPE --check`, which only prints.
+bool only_checks(const Options& options) {
+  return options.is_recipe() && std::ranges::find(options.args, "--check") != options.args.end();
+}
+
 }  // namespace
 
 EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inherited, char** argv)
@@ -46,7 +51,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
           [this](pid_t pid) { return ranks_.owns(pid) || runs_briefly(pid); },
           options.worker_memory, argv),
       memory_(containment_.our_cgroups(), containment_.cgroup(), &containment_.rank_cgroups()),
-      logs_(options.log_dir, options.rdzv_id),
+      logs_(options.log_dir, options.log_folder_name()),
       output_(io_, options, plan_.placement.nproc),
       journal_(
           options, plan_, host_name(), [this](auto line) { output_.print_line(line); },
@@ -110,7 +115,8 @@ int EventLoop::run() {
       fail(std::runtime_error("an exception without a description"));
     }
   }
-  return failed_at_end_ && journal_.status() == 0 ? exit_status::kFailure : journal_.status();
+  const bool failed = failed_at_end_ || (only_checks(options_) && output_.lost());
+  return failed && journal_.status() == 0 ? exit_status::kFailure : journal_.status();
 }
 
 EventPump::Callbacks EventLoop::pump_callbacks() {

@@ -1,6 +1,7 @@
 // The part of EventLoop that follows the ends of processes: of ranks, of their orphans, and of an
 // attempt, up to the decision about a restart.
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +19,13 @@ namespace {
 
 constexpr auto kUnkillable = std::chrono::seconds(10);
 constexpr auto kGuardRetry = std::chrono::seconds(1);
+
+// The limit of CPU time that ranks inherit, in seconds; 0: there is none.
+std::uint64_t cpu_limit(rlim_t rlimit::* kind) {
+  rlimit limits{};
+  if (::getrlimit(RLIMIT_CPU, &limits) != 0 || limits.*kind == RLIM_INFINITY) return 0;
+  return limits.*kind;
+}
 
 }  // namespace
 
@@ -200,6 +208,8 @@ void EventLoop::assess_first_failure(std::function<void()> then) {
                        .start_problem = start_problem_,
                        .gpu_fault = kernel_log_.gpu_fault(),
                        .stopped_by = supervisor_.stop_signal() ? journal_.job().scheduler_job : "",
+                       .soft_cpu_limit = cpu_limit(&rlimit::rlim_cur),
+                       .hard_cpu_limit = cpu_limit(&rlimit::rlim_max),
                        .local_rank = root,
                        .hang = progress_.hang(),
                        .late_replacement = replacement_.late()};

@@ -71,7 +71,9 @@ bool describe_first_failure(AttemptResult& attempt, int local_rank, FailureTrace
                             .stderr_tail = attempt.stderr_tail,
                             .memory = std::move(traces.memory),
                             .gpu_fault = traces.gpu_fault,
-                            .stopped_by = traces.stopped_by});
+                            .stopped_by = traces.stopped_by,
+                            .soft_cpu_limit = traces.soft_cpu_limit,
+                            .hard_cpu_limit = traces.hard_cpu_limit});
   if (elsewhere)
     attempt.cause.text =
         fmt::format("a consequence of rank {}: {}", root->rank, attempt.cause.text);

@@ -15,10 +15,11 @@ struct FailureTraces {
   std::optional<ErrorFile> error_file;  // that the rank wrote
   std::string stderr_tail;
   MemoryFacts memory;
-  bool python = false;            // the rank ran a Python program
-  std::string start_problem;      // why the attempt could not be started; empty: it was
-  std::string gpu_fault;          // an Xid that the kernel logged during the attempt; empty: none
-  std::string stopped_by = {};    // the scheduler's job (see FailureEvidence::stopped_by)
+  bool python = false;          // the rank ran a Python program
+  std::string start_problem;    // why the attempt could not be started; empty: it was
+  std::string gpu_fault;        // an Xid that the kernel logged during the attempt; empty: none
+  std::string stopped_by = {};  // the scheduler's job (see FailureEvidence::stopped_by)
+  std::uint64_t soft_cpu_limit = 0, hard_cpu_limit = 0;  // (see FailureEvidence)
   int local_rank = -1;            // whose traces these are; -1: of the first one that failed
   std::optional<Hang> hang = {};  // that ended the attempt
   // Why the new process of a replaced rank came too late; empty: there was none.

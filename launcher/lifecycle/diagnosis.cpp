@@ -66,6 +66,28 @@ Cause over_limit(const MemoryFacts& memory) {
           std::string(advice_for(Cause::Kind::host_oom))};
 }
 
+constexpr std::string_view kRaiseCpuLimit =
+    "start mgpu-run with a higher limit: ulimit -t unlimited, or where the limit is set "
+    "(limits.conf, the service manager, the scheduler)";
+
+// SIGKILL, which nothing explains but the limit of CPU time.
+Cause maybe_over_cpu_limit(std::uint64_t limit, std::string_view numbers) {
+  return {Cause::Kind::killed,
+          fmt::format("killed by SIGKILL, which mgpu-run did not send; the kernel sends it to a "
+                      "rank that has used {} s of CPU time, the limit that ranks inherit (ulimit "
+                      "-t {}){}{}",
+                      limit, limit, numbers.empty() ? "" : "; ", numbers),
+          std::string(kRaiseCpuLimit)};
+}
+
+Cause over_cpu_limit(std::uint64_t limit) {
+  return {Cause::Kind::signal,
+          fmt::format("killed by SIGXCPU: the rank has used {} s of CPU time, the limit that ranks "
+                      "inherit (ulimit -t {})",
+                      limit, limit),
+          std::string(kRaiseCpuLimit)};
+}
+
 // `victim` is the process that the kernel killed, if it killed one.
 Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
   const auto& memory = evidence.memory;
@@ -78,6 +100,8 @@ Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
         fmt::format("host out of memory: the kernel's OOM killer killed {}{}{}{}", victim,
                     memory.cgroup.empty() ? "" : fmt::format(" (cgroup {})", memory.cgroup),
                     numbers.empty() ? "" : "; ", numbers);
+  } else if (evidence.hard_cpu_limit != 0) {
+    return maybe_over_cpu_limit(evidence.hard_cpu_limit, numbers);
   } else if (had_enough_memory(memory)) {
     return {Cause::Kind::killed,
             fmt::format("killed by SIGKILL, which mgpu-run did not send; the kernel counted no "
@@ -250,6 +274,8 @@ Cause find_cause(const FailureEvidence& evidence) {
   if (report.exec_error != 0) return {Cause::Kind::exec_failure, describe(report), {}};
   if (report.clean()) return {};
   if (report.signal == SIGKILL) return host_oom(evidence, "this rank");
+  if (report.signal == SIGXCPU && evidence.soft_cpu_limit != 0)
+    return over_cpu_limit(evidence.soft_cpu_limit);
 
   Cause own = from_rank_output(evidence);
   if (!evidence.gpu_fault.empty() && may_come_from_gpu(own, evidence.stderr_tail))

@@ -51,6 +51,9 @@ struct FailureEvidence {
   std::string_view gpu_fault;  // an Xid that the kernel logged during the attempt; empty: none
   // The scheduler's job, such as "Slurm job 42", if mgpu-run itself was asked to stop; else empty.
   std::string_view stopped_by = {};
+  // The limits of CPU time that ranks inherit, in seconds; 0: none. At the soft one the kernel
+  // sends SIGXCPU, at the hard one SIGKILL.
+  std::uint64_t soft_cpu_limit = 0, hard_cpu_limit = 0;
 };
 
 // Determines the cause of a failure. A pure function.

@@ -11,6 +11,7 @@
 
 #include "launcher/options/accelerate_file.hpp"
 #include "launcher/options/parse_values.hpp"
+#include "launcher/options/saved_file.hpp"
 #include "launcher/options/yaml_values.hpp"
 #include "rendezvous/base/spelling.hpp"
 
@@ -215,6 +216,7 @@ LaunchFile config_of(const YamlNode& top, const std::string& path, bool for_reci
 }  // namespace
 
 LaunchFile read_recipe(const std::string& path) {
+  require_saved_file(path);
   return recipe_of(read_yaml(path, kSection), path);
 }
 

@@ -1,12 +1,15 @@
 #include "launcher/options/option_table.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "launcher/options/parse_values.hpp"
 #include "rendezvous/base/spelling.hpp"
+#include "rendezvous/contract.hpp"
 
 namespace mgpu::launcher {
 
@@ -53,8 +56,43 @@ void set_nodes(Options& o, const std::string& value) {
   std::tie(o.min_nodes, o.max_nodes) = parse_node_range(value);
 }
 
+// Variables that --env cannot set, because they give a rank its place or state the size of the job,
+// and the options that set them; empty: no option does.
+struct OwnVariable {
+  std::string_view name, options;
+};
+
+constexpr std::string_view kSize = "--nproc and --nnodes";
+constexpr OwnVariable kOwnVariables[] = {
+    {rendezvous::variable::kRank, {}},
+    {rendezvous::variable::kLocalRank, {}},
+    {rendezvous::variable::kGroupRank, "--node-rank"},
+    {rendezvous::variable::kRoleRank, {}},
+    {rendezvous::variable::kRoleName, "--role"},
+    {rendezvous::variable::kWorldSize, kSize},
+    {rendezvous::variable::kLocalWorldSize, "--nproc"},
+    {rendezvous::variable::kGroupWorldSize, "--nnodes"},
+    {rendezvous::variable::kRoleWorldSize, kSize},
+    {rendezvous::variable::kMasterAddr, "--master-addr"},
+    {rendezvous::variable::kMasterPort, "--master-port"},
+    {rendezvous::variable::kRestartCount, {}},
+    {rendezvous::variable::kMaxRestarts, "--max-restarts"},
+    {rendezvous::variable::kRunId, "--rdzv-id"},
+    {rendezvous::variable::kUseAgentStore, "--rank0-store"},
+    {rendezvous::variable::kErrorFile, "--log-dir"},
+    {rendezvous::variable::kLeaderAddr, {}},
+    {rendezvous::variable::kWorkerSocket, {}},
+    {rendezvous::variable::kReplacement, {}},
+};
+
 void add_env(Options& o, const std::string& value) {
-  o.env.push_back(parse_assignment(value));
+  auto assignment = parse_assignment(value);
+  for (const auto& [name, options] : kOwnVariables)
+    if (assignment.first == name)
+      throw UsageError(
+          fmt::format("mgpu-run sets {} itself in every rank; {}", name,
+                      options.empty() ? "drop it" : fmt::format("use {} instead", options)));
+  o.env.push_back(std::move(assignment));
 }
 
 void add_set(Options& o, const std::string& value) {

@@ -76,6 +76,9 @@ struct Options {
   bool run_path = false;
   // Whether TARGET is a recipe: YAML, of which JSON is a part.
   bool is_recipe() const;
+  // The job's id as the beginning of a folder's name: other characters than letters, digits, dots,
+  // dashes and underscores become underscores, and so does a dot at its beginning.
+  std::string log_folder_name() const;
   bool append_local_rank = false;  // torch.distributed.launch without --use-env
   std::vector<std::pair<std::string, std::string>> env;
   std::string workdir;

@@ -17,6 +17,21 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr const char* kTemporary = "/tmp";
+
+// Creates <root>/<name>_XXXXXX, and before it the root if `with_root`. Empty if that fails, with
+// the reason in `why`.
+std::string create_folder(const std::string& root, const std::string& name, bool with_root,
+                          std::string& why) {
+  std::error_code failed;
+  const auto parent = fs::absolute(root, failed);
+  if (!failed && with_root) fs::create_directories(parent, failed);
+  std::string path = (parent / (name + "_XXXXXX")).string();
+  if (!failed && ::mkdtemp(path.data())) return path;
+  why = failed ? failed.message() : rendezvous::error_text(errno);
+  return {};
+}
+
 // Empty if it cannot be created, or if there can be no pipes in it.
 std::string create_nccl_folder(const std::string& parent) {
   auto folder = parent + "/nccl";
@@ -35,19 +50,18 @@ std::string create_nccl_folder(const std::string& parent) {
 LogFolder::LogFolder(const std::optional<std::string>& log_dir, const std::string& run_id) {
   if (log_dir == "/dev/null") return;
   temporary_ = !log_dir;
-  std::error_code failed;
-  const fs::path root = log_dir ? fs::absolute(*log_dir, failed) : fs::temp_directory_path(failed);
-  if (!failed && log_dir) fs::create_directories(root, failed);
-  std::string name = (root / (temporary_ ? "mgpu_XXXXXX" : run_id + "_XXXXXX")).string();
-  if (!failed && ::mkdtemp(name.data())) {
-    path_ = name;
-    return;
-  }
-  const auto why = failed ? failed.message() : rendezvous::error_text(errno);
-  problem_ = fmt::format(
-      "cannot create a log folder in {}: {}; the job continues without logs and "
-      "error files; choose another folder with --log-dir",
-      rendezvous::shown(root.string(), 300), why);
+  const char* tmpdir = std::getenv("TMPDIR");
+  const bool chosen = temporary_ && tmpdir && *tmpdir;
+  const std::string root = log_dir ? *log_dir : chosen ? tmpdir : kTemporary;
+  std::string why;
+  path_ = create_folder(root, temporary_ ? "mgpu" : run_id, !temporary_, why);
+  if (!path_.empty()) return;
+  const auto place = (chosen ? "TMPDIR=" : "") + rendezvous::shown(root, 300);
+  problem_ = fmt::format("cannot create a log folder in {}: {}; ", place, why);
+  if (chosen) path_ = create_folder(kTemporary, "mgpu", false, why);
+  problem_ += path_.empty() ? "the job continues without logs and error files; choose another "
+                              "folder with --log-dir"
+                            : fmt::format("it is in {}", kTemporary);
 }
 
 std::function<LogFolder::AttemptFolder()> LogFolder::begin_attempt(int number, int ranks,

@@ -7,11 +7,12 @@
 namespace mgpu::launcher {
 
 // The folder of a job's logs and error files: <root>/attempt_<n>/<local rank>/. Without --log-dir
-// it is a temporary folder that is removed after success; /dev/null means no folder.
+// it is a temporary folder in TMPDIR or else /tmp, removed after success; /dev/null means no
+// folder.
 class LogFolder {
  public:
-  // Creates <log_dir>/<run id>_XXXXXX, or a temporary folder. On failure path() is empty and
-  // problem() gives the reason in one line.
+  // Creates <log_dir>/<run id>_XXXXXX, or a temporary folder. On failure path() is empty. problem()
+  // gives the reason in one line, also if the folder is in /tmp because TMPDIR cannot be used.
   LogFolder(const std::optional<std::string>& log_dir, const std::string& run_id);
 
   const std::string& path() const { return path_; }

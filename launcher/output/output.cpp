@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include <fmt/format.h>
@@ -59,6 +60,12 @@ Output::Output(boost::asio::io_context& io, const Options& options, int ranks)
   // Two queues into one pipe would mix their lines.
   if (!same_file(STDOUT_FILENO, STDERR_FILENO)) err_ = std::make_unique<Sink>(io, STDERR_FILENO);
   out_->on_progress([this] { make_progress(); });
+  out_->on_failure([this](int error) {
+    lost_ = true;
+    print_line(
+        fmt::format("mgpu-run: cannot write the ranks' output to stdout: {}; the rest is lost",
+                    rendezvous::error_text(error)));
+  });
   if (err_) err_->on_progress([this] { make_progress(); });
 }
 
@@ -88,6 +95,7 @@ Output::ChildEnds Output::open_rank(int local_rank, const std::string& prefix,
       route.needles = needles;
     }
     route.appends = appends;
+    route.mark = mark_;
     route.raw = ranks_ == 1 && route.prefix.empty() && route.console;
     auto& stream_slot = streams_[slot(local_rank, err)];
     stream_slot = std::make_shared<RankStream>(*this, io_, std::move(route));
@@ -99,6 +107,13 @@ Output::ChildEnds Output::open_rank(int local_rank, const std::string& prefix,
 
 bool Output::full() const {
   return std::ranges::any_of(streams_, [](const auto& stream) { return stream && stream->full(); });
+}
+
+bool Output::saw_mark(int local_rank) const {
+  return std::ranges::any_of(std::array{false, true}, [&](bool err) {
+    const auto& stream = streams_[slot(local_rank, err)];
+    return stream && stream->saw_mark();
+  });
 }
 
 std::uint64_t Output::bytes_from(int local_rank) const {

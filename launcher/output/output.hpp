@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launcher/options/options.hpp"
@@ -37,6 +38,10 @@ class Output {
   ChildEnds open_rank(int local_rank, const std::string& prefix, const std::string& log_dir,
                       bool appends = false);
 
+  // From now on open_rank() passes on the output of a rank without the first such text.
+  void hide_mark(std::string mark) { mark_ = std::move(mark); }
+  bool saw_mark(int local_rank) const;
+
   // Whether a rank that writes has to wait, because the console or its log file is full.
   bool full() const;
   // How many bytes of the rank's current process were read.
@@ -58,6 +63,8 @@ class Output {
   // Called once everything is written. Files that have not been written after a minute are given
   // up, with a message.
   void when_flushed(std::function<void()> done);
+  // Whether a write to our stdout failed and the rest was discarded.
+  bool lost() const { return lost_; }
   // Passes a new window size on to the ranks' terminals.
   void resize_terminals();
 
@@ -84,6 +91,7 @@ class Output {
   boost::asio::io_context& io_;
   const Options& options_;
   int ranks_;
+  std::string mark_;
   FileThread files_;
   std::unique_ptr<Sink> out_, err_;                   // err_ is null when both are the same file
   std::vector<std::shared_ptr<RankStream>> streams_;  // stdout and stderr of each rank in turn
@@ -93,6 +101,7 @@ class Output {
   std::size_t read_since_release_ = 0;
   const RankStream* open_line_ = nullptr;
   bool warned_of_logs_ = false;
+  bool lost_ = false;
   std::function<void()> when_flushed_;
   bool files_given_up_ = false;
 };

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "rendezvous/base/errors.hpp"
 
@@ -106,8 +107,29 @@ bool RankStream::read_once() {
     finish();
     return false;
   }
-  pass_on({buffer.data(), static_cast<size_t>(n)});
+  const std::string_view bytes{buffer.data(), static_cast<size_t>(n)};
+  if (route_.mark.empty())
+    pass_on(bytes);
+  else
+    pass_on(without_mark(bytes));
   return true;
+}
+
+// Holds back an end that may be the beginning of the mark, until more arrives.
+std::string RankStream::without_mark(std::string_view bytes) {
+  held_ += bytes;
+  const std::string_view mark = route_.mark;
+  if (const auto at = held_.find(mark); at != held_.npos) {
+    saw_mark_ = true;
+    held_.erase(at, mark.size());
+    route_.mark.clear();
+    return std::exchange(held_, {});
+  }
+  size_t kept = std::min(mark.size() - 1, held_.size());
+  while (!mark.starts_with(std::string_view(held_).substr(held_.size() - kept))) --kept;
+  auto text = held_.substr(0, held_.size() - kept);
+  held_.erase(0, text.size());
+  return text;
 }
 
 void RankStream::pass_on(std::string_view bytes) {
@@ -141,6 +163,7 @@ void RankStream::flush_partial() {
 void RankStream::finish() {
   if (ended_) return;
   ended_ = true;
+  if (!held_.empty()) pass_on(std::exchange(held_, {}));
   const std::string_view end = route_.raw ? "" : "\n";
   splitter_.finish(end, [this](std::string_view lines) { to_console(lines, true); });
   output_.stream_ended(this);

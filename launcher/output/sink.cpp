@@ -47,6 +47,11 @@ void Sink::on_progress(std::function<void()> call) {
   on_progress_ = std::move(call);
 }
 
+void Sink::on_failure(std::function<void(int)> call) {
+  if (thread_) thread_->on_failure([call](const std::string&, int error) { call(error); });
+  on_failure_ = std::move(call);
+}
+
 void Sink::write(std::string_view bytes) {
   if (closed_) return;
   if (file_) return file_->append(bytes);
@@ -69,8 +74,8 @@ bool Sink::release_memory() {
   return true;
 }
 
-// Returns the number of bytes written; 0 when it would block. Closes the sink when the reader is
-// gone.
+// Returns the number of bytes written; 0 when it would block. Closes the sink after a failure, such
+// as a reader that has gone away.
 ssize_t Sink::put(std::string_view bytes) {
   ssize_t n = -1;
   do {
@@ -93,10 +98,13 @@ ssize_t Sink::put(std::string_view bytes) {
     }
   } while (n < 0 && errno == EINTR);
   if (n >= 0) return n;
-  if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+  const int error = errno;
+  if (error == EAGAIN || error == EWOULDBLOCK) return 0;
   closed_ = true;
   queue_.clear();
   taken_ = 0;
+  const bool reader_left = error == EPIPE || error == ECONNRESET;
+  if (!reader_left && on_failure_) on_failure_(error);
   return -1;
 }
 

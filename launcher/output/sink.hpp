@@ -15,7 +15,8 @@ namespace mgpu::launcher {
 
 // Our stdout or stderr, shared by the ranks. Writing never blocks: data that a slow reader or a
 // slow file system does not accept is queued, and while full() is true the sources must stop
-// reading. A reader that has gone away is not an error: later data is discarded.
+// reading. After a failed write later data is discarded. A reader that has gone away is not an
+// error.
 class Sink {
  public:
   Sink(boost::asio::io_context& io, int fd);
@@ -34,6 +35,8 @@ class Sink {
 
   // Called when a full sink has room again, and when it has become empty.
   void on_progress(std::function<void()> call);
+  // Called at most once, with errno, when a write fails for another reason than a reader that left.
+  void on_failure(std::function<void(int error)> call);
 
  private:
   static constexpr size_t kHighWater = 256 << 10;
@@ -54,6 +57,7 @@ class Sink {
   std::string queue_;
   size_t taken_ = 0;
   std::function<void()> on_progress_;
+  std::function<void(int)> on_failure_;
   std::unique_ptr<FileThread> thread_;  // if it is a file, as of `> log`
   std::unique_ptr<QueuedFile> file_;
 };

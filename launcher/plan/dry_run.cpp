@@ -1,6 +1,7 @@
 #include "launcher/plan/dry_run.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -126,6 +127,17 @@ std::string shell_word(const std::string& word) {
   return out + "'";
 }
 
+namespace {
+
+// As LogFolder chooses it; plans may not include the output.
+fs::path temporary_folder() {
+  std::error_code failed;
+  const char* tmpdir = std::getenv("TMPDIR");
+  return tmpdir && fs::is_directory(tmpdir, failed) ? fs::absolute(tmpdir, failed) : "/tmp";
+}
+
+}  // namespace
+
 Attempt planned_attempt(const Options& options) {
   const MasterAddress master = master_address(options);
   Attempt attempt{
@@ -135,8 +147,9 @@ Attempt planned_attempt(const Options& options) {
     attempt.master_addr = "127.0.0.1", attempt.master_port = 0;
   if (options.log_dir == "/dev/null") return attempt;
   std::error_code failed;
-  const auto folder = options.log_dir ? fs::absolute(*options.log_dir, failed) / options.rdzv_id
-                                      : fs::temp_directory_path(failed) / "mgpu";
+  const auto folder = options.log_dir
+                          ? fs::absolute(*options.log_dir, failed) / options.log_folder_name()
+                          : temporary_folder() / "mgpu";
   if (!failed) attempt.log_dir = folder.string() + "_XXXXXX/attempt_0";
   return attempt;
 }

@@ -26,22 +26,31 @@ void check_workdir(const Options& options) {
   if (!S_ISDIR(st.st_mode)) throw UsageError(fmt::format("{}: not a directory", origin));
 }
 
-// The report is written when the job has ended: a mistyped folder must not be found only then.
-void check_report_folder(const Options& options) {
-  const auto slash = options.report.rfind('/');
-  if (slash == std::string::npos || slash == 0) return;
-  const auto folder = options.report.substr(0, slash) + "/.";
-  if (::access(folder.c_str(), F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR)) return;
-  throw UsageError(fmt::format("{}: cannot write there: {}",
-                               options.origin("report", options.report).text(),
-                               rendezvous::error_text(errno)));
+// The report is written when the job has ended: a path that cannot be written must not be found
+// only then.
+void check_report(const Options& options) {
+  if (options.report.empty()) return;
+  const auto refuse = [&](int error) {
+    throw UsageError(fmt::format("{}: cannot write there: {}",
+                                 options.origin("report", options.report).text(),
+                                 rendezvous::error_text(error)));
+  };
+  struct stat st{};
+  if (::stat(options.report.c_str(), &st) == 0) {
+    if (S_ISDIR(st.st_mode)) refuse(EISDIR);
+    if (::access(options.report.c_str(), W_OK) != 0) refuse(errno);
+    return;
+  }
+  const auto folder = options.report.substr(0, options.report.rfind('/') + 1) + ".";
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) refuse(errno);
+  if (options.report.ends_with('/')) refuse(EISDIR);
 }
 
 }  // namespace
 
 JobPlan plan_job(const Options& options) {
   check_workdir(options);
-  check_report_folder(options);
+  check_report(options);
   JobPlan plan;
   plan.rendezvous_plan = plan_rendezvous(options);
   if (plan.rendezvous_plan) {

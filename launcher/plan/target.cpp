@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/options/saved_file.hpp"
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/unique_fd.hpp"
@@ -98,6 +99,7 @@ CommandLine python_line(std::vector<std::string> tail, const Options& options) {
 }
 
 CommandLine yaml_line(const Options& options) {
+  if (!options.only_set) require_saved_file(options.target);
   if (!options.only_set && head_of(options.target, "recipe").empty())
     throw UsageError(
         fmt::format("{}: the file is empty; a recipe needs at least `task:` and a model",
@@ -171,6 +173,7 @@ CommandLine resolve_target(const Options& options) {
   if (options.module) return python_line({"-m", options.target}, options);
   if (options.no_python && !options.run_path) return program_line(options);
   if (options.is_recipe()) return yaml_line(options);
+  require_saved_file(options.target);
   const auto head = head_of(options.target, "script");
   const bool python = options.target.ends_with(".py") || has_python_shebang(head) ||
                       ::access(options.target.c_str(), X_OK) != 0;

@@ -23,9 +23,12 @@ std::string sh_value(std::string_view value);
 // enough for any login shell, and reveals nothing about the job.
 extern const char* const kRunStdinScript;
 
-// The lines that turn that shell into the program: they set its folder and environment and execute
-// it. The rest of stdin belongs to the program. `exe` is used if the file exists, else its last
-// part is looked up on PATH.
+// The line on stderr before the program starts. An account that runs no commands does not print it.
+inline constexpr const char* kStartLine = "mgpu-run: starting the agent of this host";
+
+// The lines that turn that shell into the program: they set its folder and environment, print
+// kStartLine, and execute it. The rest of stdin belongs to the program. `exe` is used if the file
+// exists, else its last part is looked up on PATH.
 struct RemoteProgram {
   std::string workdir;                   // empty: that of the shell
   std::vector<std::string> environment;  // NAME=value, for names that is_forwarded accepts

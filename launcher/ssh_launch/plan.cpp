@@ -16,8 +16,6 @@ namespace mgpu::launcher {
 using rendezvous::text_table;
 namespace {
 
-constexpr int kSshFailed = 255;
-
 // Options that are set for each agent separately, or not passed on.
 const std::set<std::string> kNotPassedOn{
     "hostfile",        "ssh-command", "nnodes",           "master-addr", "master-port",

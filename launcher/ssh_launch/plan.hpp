@@ -36,6 +36,8 @@ std::string ssh_launch_text(const std::vector<AgentStart>& agents);
 // a host that ssh cannot reach or has lost is missing for all of them. Does no I/O, reads no clock.
 class SshLaunchPolicy {
  public:
+  static constexpr int kSshFailed = 255;
+
   enum class Step {
     wait,          // the others continue without it
     stop_in_time,  // the others exit by themselves, because the job ends; stop those that do not

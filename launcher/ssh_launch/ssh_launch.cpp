@@ -101,7 +101,9 @@ class SshLaunch {
         program_{
             .workdir = working_folder(), .environment = {}, .exe = own_file(program), .args = {}},
         secret_(make_secret()),
-        agents_(plan_.size()) {}
+        agents_(plan_.size()) {
+    output_.hide_mark(std::string(kStartLine) + "\n");
+  }
 
   int run() {
     for (const int signo : options_.signals_to_handle)
@@ -160,18 +162,27 @@ class SshLaunch {
     output_.drain(static_cast<int>(i));
     agents_[i].input.reset();
     const bool over_ssh = !plan_[i].local;
-    if (!stopping_ && SshLaunchPolicy::lost(end->report, over_ssh))
+    auto report = end->report;
+    // Success without the agent, which the other agents would wait for.
+    const bool never_started = over_ssh && report.clean() && !output_.saw_mark(static_cast<int>(i));
+    if (!stopping_ && never_started)
+      print_line(
+          fmt::format("{} did not start its agent although ssh exited with status 0: this "
+                      "account may not run commands there; try {} {} hostname",
+                      name(i), options_.ssh_command, plan_[i].host.address()));
+    else if (!stopping_ && SshLaunchPolicy::lost(report, over_ssh))
       print_line(fmt::format("{} cannot be reached or was lost: ssh {}; its last line: {}", name(i),
-                             describe(end->report),
+                             describe(report),
                              last_line(output_.stderr_tail(static_cast<int>(i)))));
-    switch (policy_.agent_exited(end->report, over_ssh)) {
+    if (never_started) report.code = SshLaunchPolicy::kSshFailed;
+    switch (policy_.agent_exited(report, over_ssh)) {
       case SshLaunchPolicy::Step::wait:
         break;
       case SshLaunchPolicy::Step::stop_in_time:
         stop_after(time_to_end());
         break;
       case SshLaunchPolicy::Step::stop_at_once:
-        stop_after(SshLaunchPolicy::lost(end->report, over_ssh) ? Milliseconds(0) : kOutputDelay);
+        stop_after(SshLaunchPolicy::lost(report, over_ssh) ? Milliseconds(0) : kOutputDelay);
         break;
     }
     if (policy_.done()) finish();

@@ -1,6 +1,7 @@
 """How a job ends: exit status, first failure, restarts, failure report."""
 
 import json
+import resource
 import signal
 import unittest
 from pathlib import Path
@@ -234,6 +235,65 @@ class FailureReport(JobTest):
         job = self.sh(1, 'echo "oom count $MGPU_OOM_COUNT"; [ "$MGPU_OOM_COUNT" = 0 ] && kill -9 $$',
                       "--max-restarts", 2)
         self.assertEqual(job.out.splitlines(), ["oom count 0"] * 3)
+
+
+class CpuLimit(JobTest):
+    def run_busy(self, soft, hard):
+        return self.run_job("-n", 1, self.script("while True:\n    pass\n"),
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (soft, hard)))
+
+    def test_a_rank_at_the_hard_limit_of_cpu_time_is_not_attributed_to_a_person(self):
+        job = self.run_busy(1, 1)
+        cause = job.report["attempts"][0]["cause"]
+        self.assertEqual((job.returncode, cause["kind"]), (137, "killed"))
+        self.assertIn("1 s of CPU time, the limit that ranks inherit (ulimit -t 1)", cause["text"])
+        self.assertNotIn("a person", job.err)
+        self.assertIn("ulimit -t unlimited", cause["advice"])
+
+    def test_a_rank_at_the_soft_limit_of_cpu_time_has_this_cause(self):
+        job = self.run_busy(1, 100)
+        cause = job.report["attempts"][0]["cause"]
+        self.assertEqual((job.returncode, cause["kind"]), (152, "signal"))
+        self.assertEqual(cause["text"], "killed by SIGXCPU: the rank has used 1 s of CPU time, the "
+                                        "limit that ranks inherit (ulimit -t 1)")
+
+
+class ReportFile(JobTest):
+    def run_with_report(self, report, *args, **popen):
+        job = self.start("--report", report, "--no-python", "true", *args, **popen)
+        out, err = job.communicate(timeout=60)
+        self.assertEqual(job.returncode, 0)
+        return out.decode(), err.decode()
+
+    def test_a_report_replaces_an_older_one_whole(self):
+        report = Path(self.write("r.json", "old", 0o640))
+        before = report.stat()
+        kept = self.dir / "kept"
+        kept.hardlink_to(report)
+        self.assertEqual(self.run_with_report(report), ("", ""))
+        self.assertEqual(json.loads(report.read_text())["exit_status"], 0)
+        self.assertEqual(kept.read_text(), "old")
+        self.assertEqual(report.stat().st_mode, before.st_mode)
+        self.assertEqual(sorted(path.name for path in self.dir.iterdir()), ["kept", "r.json"])
+
+    def test_an_older_report_stays_if_the_new_one_cannot_be_written(self):
+        def limit_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        report = Path(self.write("r.json", "old"))
+        _, err = self.run_with_report(report, preexec_fn=limit_files)
+        self.assertEqual(err, f"mgpu-run: cannot write the report {report}: File too large\n")
+        self.assertEqual(report.read_text(), "old")
+        self.assertEqual([path.name for path in self.dir.iterdir()], ["r.json"])
+
+    def test_a_report_to_a_link_or_to_stdout_goes_there(self):
+        link = self.dir / "link"
+        link.symlink_to("r.json")
+        self.run_with_report(link)
+        self.assertTrue(link.is_symlink())
+        self.assertEqual(json.loads((self.dir / "r.json").read_text())["exit_status"], 0)
+        out, _ = self.run_with_report("/dev/stdout")
+        self.assertEqual(json.loads(out)["exit_status"], 0)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -90,6 +91,27 @@ class Files(JobTest):
         self.sh(1, "exit 1", env=env)
         self.assertEqual(len(list((self.dir / "tmp").iterdir())), 1)
 
+    def test_the_job_s_id_does_not_lead_out_of_the_log_folder(self):
+        for run_id, name in (("../../x", "___.._x_*"), ("team/run", "team_run_*")):
+            job = self.sh(1, "echo out; echo $TORCHELASTIC_RUN_ID >&2", "--log-dir", "a/b/logs",
+                          "--rdzv-id", run_id, "-r", "1")
+            self.assertEqual((job.returncode, job.err), (0, run_id + "\n"))
+            self.assertEqual(len(list(self.dir.glob(f"a/b/logs/{name}/attempt_0/0/stdout.log"))), 1)
+        self.assertEqual([path.name for path in self.dir.iterdir() if path.is_dir()], ["a"])
+
+    def test_without_the_temporary_folder_logs_are_in_tmp(self):
+        (self.dir / "file").write_text("")
+        for folder, why in (("/nonexistent", "No such file or directory"),
+                            (str(self.dir / "file"), "Not a directory")):
+            job = self.sh(1, 'echo "$TORCHELASTIC_ERROR_FILE"', env={"TMPDIR": folder})
+            self.assertEqual((job.returncode, job.err), (
+                0, f"mgpu-run: cannot create a log folder in TMPDIR={folder}: {why}; "
+                   "it is in /tmp\n"))
+            self.assertRegex(job.out, r"^/tmp/mgpu_\w{6}/")
+            self.assertFalse(pathlib.Path(job.out.strip()).parents[2].exists())
+            planned = self.run_job("--dry-run", "--no-python", "true", env={"TMPDIR": folder})
+            self.assertIn("/tmp/mgpu_XXXXXX/", planned.out)
+
     def test_a_log_dir_of_dev_null_writes_no_files(self):
         job = self.sh(1, 'echo "[$TORCHELASTIC_ERROR_FILE]"', "--log-dir", "/dev/null", "-t", "3")
         self.assertEqual(job.out, "[default0]:[]\n")
@@ -167,6 +189,73 @@ class Flood(JobTest):
         job.stdout.close()
         self.assertEqual(job.wait(20 * SLOWER), 0)
         self.assertEqual(len(list(self.dir.glob("done.*"))), 2)
+
+
+class FullDisk(JobTest):
+    """stdout on a disk that is full; a limit of the file size is the full disk of a regular file."""
+
+    LOST = "mgpu-run: cannot write the ranks' output to stdout: {}; the rest is lost\n"
+    COUNT = ("--no-python", "/bin/sh", "-c", "seq 1 30000")
+
+    def test_a_full_device_is_reported_once_and_the_ranks_set_the_status(self):
+        with open("/dev/full", "wb") as full:
+            job = self.run_job("-n", 2, *self.COUNT, stdout=full)
+            failing = self.run_job("-n", 2, "--no-python", "/bin/sh", "-c", "seq 1 30000; exit 7",
+                                   stdout=full)
+        self.assertEqual((job.returncode, job.err), (0, self.LOST.format("No space left on device")))
+        self.assertEqual(failing.returncode, 7)
+
+    def test_a_regular_file_that_cannot_grow_is_reported_once(self):
+        def limit_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+        with open(self.dir / "out", "wb") as out:
+            job = self.run_job("-n", 2, *self.COUNT, stdout=out, preexec_fn=limit_files)
+        self.assertEqual((job.returncode, job.err), (0, self.LOST.format("File too large")))
+        self.assertEqual((self.dir / "out").stat().st_size, 1 << 16)
+
+    def test_a_full_device_for_both_streams_does_not_end_the_job(self):
+        with open("/dev/full", "wb") as full:
+            job = self.run_job("-n", 2, *self.COUNT, stdout=full, stderr=full)
+        self.assertEqual(job.returncode, 0)
+
+    def end_on_full_disk(self, *args, **changes):
+        with open("/dev/full", "wb") as full:
+            job = self.start(*args, stdout=full, **changes)
+            err = job.communicate(timeout=60 * SLOWER)[1].decode()
+        return job.returncode, err
+
+    def test_a_command_that_prints_fails_if_it_cannot(self):
+        hosts = self.write("hosts", "localhost\n")
+        for args in (("--help",), ("--version",), ("--completion", "bash"), ("devices",), ("doctor",),
+                     ("status",), ("status", "--json"), ("--dry-run", "--no-python", "true"),
+                     ("--dry-run", "--json", "--no-python", "true"),
+                     ("--hostfile", hosts, "--dry-run", "--no-python", "true")):
+            with self.subTest(args):
+                self.assertEqual(self.end_on_full_disk(*args), (
+                    1, "mgpu-run: cannot write to stdout: No space left on device\n"))
+
+    def test_the_check_of_a_recipe_fails_if_it_cannot_print(self):
+        trainer = self.write("trainer", "#!/bin/sh\necho plan\n", 0o755)
+        recipe = self.write("t.yaml", "task: sft\n")
+        env = {"MGPU_TRAIN": trainer}
+        lost = self.LOST.format("No space left on device")
+        self.assertEqual(self.end_on_full_disk(recipe, "--check", env=env), (1, lost))
+        self.assertEqual(self.end_on_full_disk(recipe, env=env), (0, lost))
+
+    def test_a_command_that_prints_to_a_reader_that_left_succeeds(self):
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write, "wb") as closed:
+            job = self.start("--help", stdout=closed)
+        self.assertEqual((job.communicate()[1], job.returncode), (b"", 0))
+
+    def test_a_reader_that_left_is_not_reported(self):
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write, "wb") as closed:
+            job = self.run_job("-n", 2, *self.COUNT, stdout=closed)
+        self.assertEqual((job.returncode, job.err), (0, ""))
 
 
 class Terminal(JobTest):

@@ -51,6 +51,10 @@ def make_folder(path):
     path.mkdir()
 
 
+def make_pipe(path):
+    os.mkfifo(path)
+
+
 def make_socket(path):
     with socket.socket(socket.AF_UNIX) as s:
         s.bind(str(path))
@@ -169,6 +173,19 @@ VALUES = [
         "logs-specs")),
     Case("a value of 100 KB", ("--nproc", "9" * 100_000, "x.py"), ("--nproc", "999")),
     Case("a value with a newline", ("--role", "trainer", "--nproc", "4\n4", "x.py"), ("--nproc",)),
+]
+
+# Variables that give a rank its place, or state the size of the job.
+OWN_VARIABLES = [
+    *(option(f"--env={name}=1", name) for name in (
+        "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+        "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID",
+        "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE", "MGPU_LEADER_ADDR",
+        "MGPU_WORKER_SOCKET", "MGPU_REPLACEMENT")),
+    Case("MGPU_ENV: a rank's own variable", ("x.py",), ("MGPU_ENV", "RANK"),
+         env={"MGPU_ENV": "A=1\nRANK=0"}),
+    launch("  env: {A: 1, WORLD_SIZE: 8}\n", "t.yaml:2", "WORLD_SIZE", "--nproc", "--nnodes"),
 ]
 
 VARIABLES = [
@@ -399,6 +416,15 @@ MACHINE = [
          ("--report", "no/r.json", "No such file")),
     Case("a report below a file", ("--report", "x.py/r.json", *PROGRAM),
          ("--report", "x.py/r.json", "Not a directory"), files={"x.py": ""}),
+    Case("a report that is a folder", ("--report", "r", *PROGRAM), ("--report r", "Is a directory"),
+         files={"r": make_folder}),
+    Case("a report of which only a folder is named", ("--report", "./", *PROGRAM),
+         ("--report ./", "Is a directory")),
+    Case("a report in a folder that cannot be written", ("--report", "r.json", *PROGRAM),
+         ("--report", "r.json", "Permission denied"), as_nobody=True),
+    Case("a report that cannot be written", ("--report", "r.json", *PROGRAM),
+         ("--report", "r.json", "Permission denied"), files={"r.json": "{}"}, mode=0o444,
+         as_nobody=True),
     Case("MGPU_WORKDIR: a missing folder", PROGRAM, ("MGPU_WORKDIR", "/no/folder"),
          env={"MGPU_WORKDIR": "/no/folder"}),
     Case("a missing script", ("no.py",), ("no.py",)),
@@ -413,6 +439,13 @@ MACHINE = [
          ("./a?b", "permission"), files={"a\nb": "x"}),
     Case("a folder as script", (".",), (".", "-m")),
     Case("a socket as script", ("s.py",), ("s.py",), files={"s.py": make_socket}),
+    Case("a pipe as script", ("s.py",), ("s.py", "save it to a file"), files={"s.py": make_pipe}),
+    Case("a pipe as recipe", ("t.yaml",), ("t.yaml", "save it to a file"),
+         files={"t.yaml": make_pipe}),
+    Case("a pipe on stdin as script", ("/dev/stdin",), ("/dev/stdin", "save it to a file"),
+         stdin="print()"),
+    Case("a file on stdin as script", ("--nproc", "2", "/dev/stdin"),
+         ("/dev/stdin", "save it to a file"), stdin=pathlib.Path(__file__)),
     Case("an unreadable script", ("s.py",), ("s.py",), files={"s.py": ""}, mode=0, as_nobody=True),
     Case("a missing program", ("--no-python", "./no"), ("./no",)),
     Case("a program that is not on PATH", ("--no-python", "no-such-program"),
@@ -518,6 +551,7 @@ TRAINER = [
 LAUNCHER = {
     "The command line": COMMAND_LINE,
     "Values of options": VALUES,
+    "Variables that mgpu-run sets": OWN_VARIABLES,
     "Environment variables": VARIABLES,
     "Recipes and config files": YAML_FILES,
     "Hostfiles": HOSTFILES,

@@ -322,6 +322,10 @@ TEST_CASE("a usage error names the option and what is accepted", "[cli]") {
       {{"--rdzv-conf", "a=1,b", "x"},
        "--rdzv-conf a=1,b: b is not a pair; need key=value,key=value"},
       {{"--env", "A", "x"}, "--env A: need KEY=VALUE"},
+      {{"--env=RANK=0", "x"}, "--env RANK=0: mgpu-run sets RANK itself in every rank; drop it"},
+      {{"--env", "WORLD_SIZE=8", "x"},
+       "--env WORLD_SIZE=8: mgpu-run sets WORLD_SIZE itself in every rank; use --nproc and "
+       "--nnodes instead"},
       {{"--set", "=1", "x"}, "--set =1: need KEY=VALUE"},
       {{"--grace", "-1", "x"},
        "--grace -1: need seconds from 0 to 31622400, for example 30 or 2.5"},

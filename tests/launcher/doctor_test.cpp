@@ -368,6 +368,10 @@ TEST_CASE("the limit on open files is the one that ranks get", "[doctor]") {
         Finding{"open files", Verdict::warn, "512 per rank", "run ulimit -n 4096"});
   facts.limits.open_files = 100;
   CHECK(found(facts, "open files").verdict == Verdict::fail);
+  facts.limits.open_files_hard = 100;  // ulimit -n cannot raise it
+  CHECK(found(facts, "open files").text == "100 per rank, and the hard limit is 100");
+  CHECK_THAT(found(facts, "open files").advice, Contains("limits.conf"));
+  CHECK_THAT(found(facts, "open files").advice, Contains("--ulimit nofile=65536"));
   facts.limits.open_files.reset();
   CHECK(found(facts, "open files").text == "no limit");
 }

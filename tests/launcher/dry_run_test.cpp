@@ -169,6 +169,21 @@ TEST_CASE("values that are chosen at the start are not invented", "[dry_run]") {
   CHECK(planned_attempt(options).master_addr == "10.0.0.4");
 }
 
+TEST_CASE("a job's log folder is in the log folder of the command line, whatever the job's id is",
+          "[dry_run]") {
+  const auto folder = [](std::string id) {
+    Options options;
+    options.log_dir = "/logs";
+    options.rdzv_id = std::move(id);
+    return planned_attempt(options).log_dir;
+  };
+  CHECK(folder("Run-7.b_c") == "/logs/Run-7.b_c_XXXXXX/attempt_0");
+  CHECK(folder("../../x") == "/logs/___.._x_XXXXXX/attempt_0");
+  CHECK(folder("..") == "/logs/___XXXXXX/attempt_0");
+  CHECK(folder("team/run 7\n") == "/logs/team_run_7__XXXXXX/attempt_0");
+  CHECK(folder(std::string(5000, 'x')) == "/logs/" + std::string(100, 'x') + "_XXXXXX/attempt_0");
+}
+
 TEST_CASE("a dry run shows the values of a scheduler and their variables", "[dry_run]") {
   Plan plan;
   CHECK(scheduler_text(plan.options.scheduler).empty());

@@ -1,16 +1,19 @@
 #include "launcher/plan/target.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "rendezvous/base/unique_fd.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::launcher;
 using Catch::Matchers::Contains;
+using mgpu::rendezvous::UniqueFd;
 using mgpu::tests::TempDir;
 
 namespace {
@@ -85,6 +88,24 @@ TEST_CASE("a target that cannot be run is named in one line", "[target]") {
   SECTION("a directory") {
     options.target = dir.path(".");
     CHECK_THROWS_WITH(resolve_target(options), Contains("it is a directory"));
+  }
+  SECTION("a script or a recipe that cannot be read once per rank") {
+    const std::string reason = "save it to a file and run that";
+    const auto pipe = GENERATE("pipe.py", "pipe", "pipe.yaml");
+    options.target = dir.path(pipe);
+    REQUIRE(::mkfifo(options.target.c_str(), 0600) == 0);
+    CHECK_THROWS_WITH(resolve_target(options), Contains("not a regular file; " + reason));
+  }
+  SECTION("a descriptor, even of a regular file, because rank 1 has others") {
+    const UniqueFd script(
+        ::open(write_with_mode(dir.path("a.py"), "pass\n").c_str(), O_RDONLY | O_CLOEXEC));
+    const auto link = GENERATE(true, false);
+    options.target = "/proc/self/fd/" + std::to_string(script.get());
+    if (link) {
+      std::filesystem::create_symlink(options.target, dir.path("stdin"));
+      options.target = dir.path("stdin");
+    }
+    CHECK_THROWS_WITH(resolve_target(options), Contains("the ranks have other descriptors"));
   }
   SECTION("a program without execute permission") {
     options.no_python = true;

@@ -25,6 +25,11 @@ case $host in
   gone) echo "a banner" >&2; echo "ssh: connect to host gone port 22: Connection refused" >&2
         exit 255 ;;
 esac
+case $host in restricted*) echo "This account is not available"; exit 0 ;; esac
+login() { env -i HOME=/nonexistent FAKE_HOST="$host" PATH=/usr/bin:/bin /bin/sh -c "$*"; }
+case $host in bytewise) exec 3>&1
+  { echo "mgpu-run: starting up" >&2; login "$*"; } 2>&1 >&3 | dd bs=1 status=none >&2; exit 0 ;;
+esac
 exec env -i HOME=/nonexistent FAKE_HOST="$host" PATH=/usr/bin:/bin /bin/sh -c "$*"
 """
 
@@ -126,6 +131,29 @@ class SshLaunch(JobTest):
                       "Connection refused\n", job.err)
         # The missing node is not waited for, whether or not node 0 had begun.
         self.assertEqual((self.dir / "agent.0").exists(), (self.dir / "stopped.0").exists())
+
+    def test_a_host_that_starts_no_agent_is_named_and_ends_the_job(self):
+        for hosts in ("restricted0\n", "restricted0\nrestricted1\n"):
+            job = self.begin(hosts)
+            self.assertEqual(self.end(job), 75, job.err)
+            self.assertRegex(job.err, r"node [01] \(restricted[01]\) did not start its agent "
+                                      r"although ssh exited with status 0")
+        job = self.begin("a\nrestricted1\n", env={"DO_0": "wait"})
+        self.assertEqual(self.end(job), 75, job.err)
+        self.assertIn("node 1 (restricted1) did not start", job.err)
+        self.wait_for_files("stopped.0", 1)
+        job = self.begin("a\nrestricted1\n", "--nnodes", "1:2")
+        self.assertEqual(self.end(job), 0, job.err)
+
+    def test_the_line_before_an_agent_starts_is_not_shown(self):
+        for hosts in ("a\n", "localhost\n", "a\nb\n"):
+            job = self.begin(hosts)
+            self.assertEqual((self.end(job), job.out, job.err), (0, "", ""))
+
+    def test_the_line_before_an_agent_starts_may_arrive_in_pieces_after_a_banner(self):
+        job = self.begin("bytewise\n", env={"DO_0": "print 1"})
+        self.assertEqual((self.end(job), job.out, job.err),
+                         (0, "0 0 " + "0" * 50 + "\n", "mgpu-run: starting up\n"))
 
     def test_a_killed_ssh_ends_its_agent_and_the_job(self):
         job = self.begin("a\nb\n", env={"DO_0": "wait", "DO_1": "wait"})
@@ -269,6 +297,8 @@ class RealSsh(SshLaunch):
     test_an_agent_that_ignores_the_stop_is_killed_after_the_grace_period = None
     test_a_second_interrupt_does_not_wait = None
     test_no_process_outlives_the_command = None
+    test_a_host_that_starts_no_agent_is_named_and_ends_the_job = None
+    test_the_line_before_an_agent_starts_may_arrive_in_pieces_after_a_banner = None
     test_a_usage_error_is_one_line_and_starts_nothing = None
     test_an_agent_on_this_machine_is_started_without_ssh = None
 

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+
+namespace mgpu::launcher {
+
+// Throws UsageError if the target exists and is neither a regular file nor a folder, or is a
+// descriptor of this process, such as /dev/stdin: every rank reads the target from its beginning.
+void require_saved_file(const std::string& target);
+
+}  // namespace mgpu::launcher
