@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "rendezvous/base/contained_file.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/model/families.hpp"
 
@@ -27,7 +28,7 @@ constexpr std::size_t kLongestFile = 1 << 20;
 constexpr std::size_t kMostEnds = 1000;  // tokens that end a text; each new token is compared
 
 [[noreturn]] void refuse(const Fields& fields, const std::string& what) {
-  throw std::runtime_error(fields.where() + ": " + what);
+  throw rendezvous::InputError(fields.where() + ": " + what);
 }
 
 const FamilyRow& family_of(const Fields& top) {
@@ -249,7 +250,7 @@ ModelConfig read_model_config(const std::string& path) {
   const fs::path file =
       fs::is_directory(path, ignored) ? fs::path(path) / "config.json" : fs::path(path);
   if (!fs::exists(file, ignored) && fs::exists(file.parent_path() / "adapter_config.json", ignored))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{} contains an adapter, not a model; give its base model as the model, and "
                     "this folder as --adapter or adapter_path",
                     path));

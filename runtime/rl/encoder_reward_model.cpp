@@ -50,7 +50,7 @@ TypedTokens EncoderRewardModel::encode(const ScoredCompletion& completion,
                                                      static_cast<std::size_t>(longest()));
     return {std::move(pair.both.ids), std::move(pair.both.types)};
   } catch (const std::runtime_error& e) {
-    throw RewardError(name(), fmt::format("{}: {}", prompt.where, e.what()));
+    rendezvous::throw_like(e, fmt::format("reward {}: {}: {}", name(), prompt.where, e.what()));
   }
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/train/file_copies.hpp"
 #include "runtime/train/packed_weights.hpp"
 
@@ -39,9 +40,9 @@ at::Tensor with_rows(const at::Tensor& rows, std::int64_t wanted) {
 checkpoint::Nf4Tensor read_nf4(const checkpoint::Weights& weights, const model::Slot& slot) {
   auto matrix = checkpoint::read_nf4(weights, slot.name);
   if (matrix.shape != slot.shape) {
-    throw std::runtime_error(fmt::format("4-bit tensor '{}' has shape {}, not {}", slot.name,
-                                         checkpoint::shape_text(matrix.shape),
-                                         checkpoint::shape_text(slot.shape)));
+    throw rendezvous::InputError(fmt::format("4-bit tensor '{}' has shape {}, not {}", slot.name,
+                                             checkpoint::shape_text(matrix.shape),
+                                             checkpoint::shape_text(slot.shape)));
   }
   return matrix;
 }
@@ -72,7 +73,7 @@ void load_packed(parallel::Shards& shards, const checkpoint::Weights& weights) {
       try {
         shards.set(slot.name, packed_bytes(value, unit, device));
       } catch (const std::runtime_error& e) {
-        throw std::runtime_error(fmt::format("{}: {}", slot.name, e.what()));
+        rendezvous::throw_like(e, fmt::format("{}: {}", slot.name, e.what()));
       }
     }
   });
@@ -117,7 +118,7 @@ at::Tensor drawn(const model::Slot& slot, double deviation, std::uint64_t seed) 
 at::ScalarType scalar_type(DType dtype) {
   for (const auto& [file, torch] : kTypes)
     if (file == dtype) return torch;
-  throw std::runtime_error(
+  throw rendezvous::InputError(
       fmt::format("tensors of type {} are not supported", checkpoint::name_of(dtype)));
 }
 
