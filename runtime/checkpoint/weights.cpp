@@ -22,6 +22,19 @@ bool is_plain_name(const std::string& name) {
          name.find('\0') == name.npos;
 }
 
+bool is_float(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f64;
+}
+
+// Only a file that is certainly missing is; the error of a failing disk or server is thrown.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const bool found = fs::exists(path, error);
+  if (error)
+    throw std::runtime_error(fmt::format("cannot open {}: {}", path.string(), error.message()));
+  return found;
+}
+
 // Reports what a folder without safetensors contains instead, and how to convert it.
 [[noreturn]] void refuse(const std::string& folder, const std::string& stem) {
   std::error_code ignored;
@@ -126,9 +139,20 @@ TensorView Weights::get(std::string_view name) const {
 TensorView Weights::get(const TensorShape& expected) const {
   TensorView found = get(expected.name);
   if (found.shape != expected.shape)
-    throw std::runtime_error(fmt::format("{}: tensor {} has shape {}, but {} is required",
-                                         found.file, in_quotes(expected.name),
-                                         shape_text(found.shape), shape_text(expected.shape)));
+    throw rendezvous::InputError(fmt::format("{}: tensor {} has shape {}, but {} is required",
+                                             found.file, in_quotes(expected.name),
+                                             shape_text(found.shape), shape_text(expected.shape)));
+  return found;
+}
+
+TensorView Weights::get_floats(const TensorShape& expected) const {
+  TensorView found = get(expected);
+  if (!is_float(found.dtype))
+    throw rendezvous::InputError(
+        fmt::format("{}: tensor {} has dtype {}, but F32, F16, BF16 or F64 is required; only "
+                    "bitsandbytes' 4-bit "
+                    "weights may have another one",
+                    found.file, in_quotes(expected.name), name_of(found.dtype)));
   return found;
 }
 

@@ -43,7 +43,7 @@ int quantize(const train::QuantizeCommand& command) {
   const auto packed = matrices(source.config);
   std::vector<checkpoint::NamedBytes> parts;
   for (const auto& tensor : model::tensor_plan(source.config)) {
-    const auto view = source.weights->get(tensor);
+    const auto view = source.weights->get_floats(tensor);
     if (!packed.contains(tensor.name)) {
       parts.push_back(
           {{tensor.name, view.dtype, view.shape}, {view.bytes.begin(), view.bytes.end()}});

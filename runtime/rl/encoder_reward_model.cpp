@@ -39,7 +39,9 @@ EncoderRewardModel::EncoderRewardModel(RewardModelSource opened, const Options& 
   const auto& weights = *source().model.weights;
   model_.emplace(
       *source().deberta,
-      [&](const checkpoint::TensorShape& shape) { return train::tensor_over(weights.get(shape)); },
+      [&](const checkpoint::TensorShape& shape) {
+        return train::tensor_over(weights.get_floats(shape));
+      },
       placement().device());
 }
 

@@ -244,7 +244,11 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer Tokenizer::from_files(std::map<std::string, std::string> files) {
   const auto read = [&] {
     try {
-      return TokenizerFile(files.at(kTokenizer));
+      TokenizerFile file(files.at(kTokenizer));
+      if (file.has_no_tokens())
+        throw rendezvous::InputError(
+            "it has no tokens: \"vocab\" of \"model\" is missing or empty");
+      return file;
     } catch (const std::runtime_error& error) {
       rendezvous::throw_like(error, fmt::format("{}: {}", kTokenizer, error.what()));
     }

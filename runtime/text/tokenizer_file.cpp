@@ -198,7 +198,13 @@ TokenizerFile::TokenizerFile(std::string_view json) {
   vocabulary_.limit_ids(json.size());
   TokenizerFileReader reader(*this);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
-  if (!rest_.is_object()) throw std::runtime_error("must be an object");
+  if (!rest_.is_object()) throw rendezvous::InputError("must be an object");
+}
+
+bool TokenizerFile::has_no_tokens() const {
+  const auto model = rest_.find("model"), added = rest_.find("added_tokens");
+  if (model == rest_.end() || !model->is_object()) return false;
+  return vocabulary_.end() == 0 && (added == rest_.end() || added->empty());
 }
 
 std::vector<Bpe::Merge> TokenizerFile::merges() const {

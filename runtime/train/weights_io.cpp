@@ -69,7 +69,8 @@ void load_packed(parallel::Shards& shards, const checkpoint::Weights& weights) {
     if (checkpoint::is_nf4(weights, slot.name)) {
       shards.set(slot.name, quantized_bytes(read_nf4(weights, slot), device));
     } else {
-      const auto value = tensor_over(weights.get(checkpoint::TensorShape{slot.name, slot.shape}));
+      const auto value =
+          tensor_over(weights.get_floats(checkpoint::TensorShape{slot.name, slot.shape}));
       try {
         shards.set(slot.name, packed_bytes(value, unit, device));
       } catch (const std::runtime_error& e) {
@@ -154,7 +155,7 @@ void load_weights(parallel::Shards& shards, const checkpoint::Weights& weights,
     }
     auto shape = slot.shape;
     if (has_vocabulary(slot.name)) shape[0] = vocab_on_disk;
-    const auto view = weights.get(checkpoint::TensorShape{slot.name, shape});
+    const auto view = weights.get_floats(checkpoint::TensorShape{slot.name, shape});
     const auto own = shards.own_part(slot.name);
     if (shape == slot.shape && FileCopies::can_copy(own.memory, view)) {
       copies.add(own.memory, view, own.begin);

@@ -116,6 +116,27 @@ class BadRecipes(trainer.TrainerTest):
                 self.refused(2, name, nproc=1)
                 (self.dir / "aside").rename(self.model / name)
 
+    def test_weights_that_are_integers_trained_with_a_huge_loss(self):
+        weights = self.model / "model.safetensors"
+        whole = weights.read_bytes()
+        weights.write_bytes(whole.replace(b'"F32"', b'"I32"'))
+        self.refused(2, f"{weights}: tensor '", "has dtype I32, but F32, F16, BF16 or F64 is required",
+                     nproc=1)
+
+    def test_an_end_token_beyond_the_vocabulary_is_rejected(self):
+        for name in ("config.json", "generation_config.json"):
+            with self.subTest(name):
+                file = self.model / name
+                text = file.read_text()
+                file.write_text(json.dumps(json.loads(text) | {"eos_token_id": [2, 320]}))
+                self.refused(2, f"{file}: eos_token_id 320 must be below vocab_size, which is 320", nproc=1)
+                file.write_text(text)
+
+    def test_a_tokenizer_without_tokens_is_rejected(self):
+        (self.model / "tokenizer.json").write_text('{"model": {}}')
+        self.refused(2, f'{self.model}: tokenizer.json: it has no tokens: "vocab" of "model" is missing',
+                     nproc=1)
+
     def test_weights_of_another_shape_are_reported(self):
         config = self.model / "config.json"
         config.write_text(config.read_text().replace('"intermediate_size": 96',
