@@ -137,6 +137,11 @@ class BadRecipes(trainer.TrainerTest):
         self.refused(2, f'{self.model}: tokenizer.json: it has no tokens: "vocab" of "model" is missing',
                      nproc=1)
 
+    def test_an_empty_home_was_the_root_of_the_file_system(self):
+        variables = {"HOME": "", "XDG_CACHE_HOME": ""}
+        run = self.train(1, max_steps=1, dataset_prepared_path="", variables=variables)
+        self.assertTrue((run.folder / ".tokens").is_dir())
+
     def test_weights_of_another_shape_are_reported(self):
         config = self.model / "config.json"
         config.write_text(config.read_text().replace('"intermediate_size": 96',
