@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/unique_fd.hpp"
@@ -42,27 +43,34 @@ bool is_blob_of(const fs::path& folder, const fs::path& target) {
 std::string read_contained_file(const std::string& folder, const std::string& name,
                                 std::size_t limit) {
   const fs::path path = fs::path(folder) / name;
-  const auto fail = [&](const std::string& why) -> std::runtime_error {
-    return std::runtime_error(
-        fmt::format("cannot read {}: {}", shown(path.string(), kShownPath), why));
+  const auto text_of = [&](const std::string& why) {
+    return fmt::format("cannot read {}: {}", shown(path.string(), kShownPath), why);
+  };
+  const auto fail = [&](int number) -> std::runtime_error {
+    return std::runtime_error(text_of(error_text(number)));
+  };
+  const auto refuse = [&](const std::string& why) -> InputError {
+    return InputError(text_of(why));
   };
   std::error_code error;
   const fs::path home = fs::canonical(folder, error);
   const fs::path target = error ? fs::path() : fs::canonical(path, error);
-  if (error) throw fail(error.message());
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory)
+    throw refuse(error.message());
+  if (error) throw fail(error.value());
   if (!is_inside(target, home) && !is_blob_of(home, target))
-    throw fail(fmt::format("it is a link to {}, outside the folder; replace it with a copy",
-                           shown(target.string(), kShownPath)));
+    throw refuse(fmt::format("it is a link to {}, outside the folder; replace it with a copy",
+                             shown(target.string(), kShownPath)));
   // Non-blocking: opening a pipe would wait for its writer.
   const UniqueFd fd(
       ::open(target.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   struct stat st{};
-  if (!fd || ::fstat(fd.get(), &st) != 0) throw fail(error_text(errno));
-  if (!S_ISREG(st.st_mode)) throw fail("it is not a regular file");
+  if (!fd || ::fstat(fd.get(), &st) != 0) throw fail(errno);
+  if (!S_ISREG(st.st_mode)) throw refuse("it is not a regular file");
   auto file = read_small_file(fd.get(), limit);
   if (file.state == SmallFile::State::too_large)
-    throw fail(fmt::format("it has more than {} bytes", limit));
-  if (!file.complete()) throw fail(error_text(file.error));
+    throw refuse(fmt::format("it has more than {} bytes", limit));
+  if (!file.complete()) throw fail(file.error);
   return std::move(file.text);
 }
 

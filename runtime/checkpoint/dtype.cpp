@@ -5,6 +5,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
+
 namespace mgpu::checkpoint {
 
 namespace {
@@ -59,7 +61,7 @@ int bits_of(DType dtype) {
 std::size_t size_of(DType dtype) {
   const int bits = bits_of(dtype);
   if (bits % 8 != 0)
-    throw std::runtime_error(fmt::format("elements of {} are not whole bytes", name_of(dtype)));
+    throw rendezvous::InputError(fmt::format("elements of {} are not whole bytes", name_of(dtype)));
   return static_cast<std::size_t>(bits) / 8;
 }
 

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
+
 namespace mgpu::checkpoint {
 
 namespace {
@@ -31,7 +33,7 @@ std::uint16_t f16_of_float(float value) {
 }
 
 [[noreturn]] void refuse(DType dtype) {
-  throw std::runtime_error(fmt::format("{} is not F32, BF16 or F16", name_of(dtype)));
+  throw rendezvous::InputError(fmt::format("{} is not F32, BF16 or F16", name_of(dtype)));
 }
 
 template <class Convert>

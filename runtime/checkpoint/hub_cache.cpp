@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/weights.hpp"
 
@@ -105,19 +106,19 @@ std::string commit_of(const fs::path& repository, const std::string& name,
                       const std::string& revision) {
   const auto commit = known_commit(repository, revision);
   if (commit.empty() && !fs::exists(repository / "refs" / revision))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("revision {} of {} is not in the cache {}; download it: {}", revision, name,
                     hub_cache(), download(name, revision)));
   if (!is_commit(commit))
-    throw std::runtime_error(fmt::format("{} contains no commit id; download the model again: {}",
-                                         (repository / "refs" / revision).string(),
-                                         download(name, revision)));
+    throw rendezvous::InputError(
+        fmt::format("{} contains no commit id; download the model again: {}",
+                    (repository / "refs" / revision).string(), download(name, revision)));
   return commit;
 }
 
 void require_reference(const std::string& name, const std::string& revision) {
   if (!is_reference(revision))
-    throw std::runtime_error(fmt::format("'{}' is not a valid revision of {}", revision, name));
+    throw rendezvous::InputError(fmt::format("'{}' is not a valid revision of {}", revision, name));
 }
 
 }  // namespace
@@ -168,25 +169,25 @@ Resolved resolve(const std::string& name, const std::string& revision) {
   std::error_code ignored;
   if (fs::is_directory(name, ignored)) return {name};
   if (fs::exists(name, ignored))
-    throw std::runtime_error(fmt::format("{} is a file; give the folder of the model", name));
+    throw rendezvous::InputError(fmt::format("{} is a file; give the folder of the model", name));
   if (!is_hub_id(name))
-    throw std::runtime_error(fmt::format("{} is neither a folder nor a Hub id", name));
+    throw rendezvous::InputError(fmt::format("{} is neither a folder nor a Hub id", name));
   require_reference(name, revision);
   const fs::path repository = hub_repository(HubKind::model, name);
   if (!fs::is_directory(repository, ignored)) {
     const auto owner = name.substr(0, name.find('/'));
     if (owner != name && fs::exists(owner, ignored))
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "there is no folder {}, and it is not a name of the Hub, because {} exists here", name,
           owner));
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{} is neither a local folder nor in the cache {}; download it: {}", name,
                     hub_cache(), download(name, revision)));
   }
   const fs::path snapshot = repository / "snapshots" / commit_of(repository, name, revision);
   if (!fs::is_directory(snapshot, ignored))
-    throw std::runtime_error(fmt::format("{} is not in the cache; download it: {}",
-                                         snapshot.string(), download(name, revision)));
+    throw rendezvous::InputError(fmt::format("{} is not in the cache; download it: {}",
+                                             snapshot.string(), download(name, revision)));
   return {snapshot, true};
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/checkpoint/file.hpp"
 
@@ -70,7 +71,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool key(std::string& name) override {
     const auto [member, is_new] = open_.back()->emplace(std::move(name), nullptr);
     if (!is_new)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("{}: duplicate key {} in one object", file_, in_quotes(member.key())));
     member_ = &member.value();
     return true;
@@ -78,8 +79,8 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool parse_error(std::size_t byte, const std::string&,
                    const nlohmann::detail::exception& problem) override {
-    throw std::runtime_error(fmt::format("{}:{}: invalid JSON: {}", file_,
-                                         line_and_column(text_, byte), parser_message(problem)));
+    throw rendezvous::InputError(fmt::format(
+        "{}:{}: invalid JSON: {}", file_, line_and_column(text_, byte), parser_message(problem)));
   }
 
  private:
@@ -134,8 +135,8 @@ std::string brief(const Json& value) {
 
 Json parse_json(std::string_view text, const std::string& file) {
   if (rendezvous::nests_too_deeply(text))
-    throw std::runtime_error(fmt::format("{}: invalid JSON: nested more than {} levels deep", file,
-                                         rendezvous::kDeepestJson));
+    throw rendezvous::InputError(fmt::format("{}: invalid JSON: nested more than {} levels deep",
+                                             file, rendezvous::kDeepestJson));
   Builder builder(text, file);
   Json::sax_parse(text, &builder);
   return builder.take();
@@ -147,20 +148,22 @@ Json read_json(const std::string& path) {
 
 void check_kept(const Json& json, const std::string& file) {
   if (is_deeper(json, kDeepestKept))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{}: nested more than {} levels deep", file, kDeepestKept));
 }
 
 Fields::Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
   if (!object.is_object())
-    throw std::runtime_error(fmt::format("{} must be an object, not {}", where_, brief(object)));
+    throw rendezvous::InputError(
+        fmt::format("{} must be an object, not {}", where_, brief(object)));
 }
 
 void Fields::fail(const char* key, const std::string& wanted) const {
   const auto found = object_.find(key);
   if (found == object_.end() || found->is_null())
-    throw std::runtime_error(fmt::format("{}: {} is missing; it must be {}", where_, key, wanted));
-  throw std::runtime_error(
+    throw rendezvous::InputError(
+        fmt::format("{}: {} is missing; it must be {}", where_, key, wanted));
+  throw rendezvous::InputError(
       fmt::format("{}: {} must be {}, not {}", where_, key, wanted, brief(*found)));
 }
 
@@ -175,7 +178,7 @@ bool Fields::is_null(const char* key) const {
 }
 
 const Json& Fields::at(const char* key) const {
-  if (!has(key)) throw std::runtime_error(fmt::format("{}: {} is missing", where_, key));
+  if (!has(key)) throw rendezvous::InputError(fmt::format("{}: {} is missing", where_, key));
   return *object_.find(key);
 }
 

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 
 namespace mgpu::checkpoint {
@@ -39,7 +40,8 @@ bool stays_inside(const std::string& name) {
 
 FileRecord parse_record(const std::string& name, const Json& value, const std::string& file) {
   const Fields fields(value, fmt::format("{}: files: {}", file, in_quotes(name)));
-  if (!stays_inside(name)) throw std::runtime_error(fields.where() + " is not a valid file name");
+  if (!stays_inside(name))
+    throw rendezvous::InputError(fields.where() + " is not a valid file name");
   return {.name = name,
           .size = static_cast<std::uint64_t>(fields.integer("size", 0, kMost)),
           .digest = fields.string("xxh64")};
@@ -119,7 +121,7 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
   const Fields top(json, file);
   if (top.string("format") != kFormat) top.fail("format", in_quotes(kFormat));
   if (top.integer("version", 1, kMost) > kVersion)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{}: format version {} is not supported; this program reads up to {}", file,
                     brief(json["version"]), kVersion));
   if (top.string(kSeal) != seal_of(json))
@@ -141,9 +143,9 @@ Manifest read_manifest(const std::string& folder) {
   const fs::path path = fs::path(folder) / kManifestName;
   std::error_code ignored;
   if (!fs::exists(folder, ignored))
-    throw std::runtime_error(fmt::format("there is no checkpoint {}", folder));
+    throw rendezvous::InputError(fmt::format("there is no checkpoint {}", folder));
   if (!fs::exists(path, ignored))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{} has no {}: its save did not finish, or another program wrote it", folder,
                     kManifestName));
   return parse_manifest(read_file(path.string(), 100'000'000), path.string());

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 
 namespace mgpu::checkpoint {
@@ -17,8 +18,8 @@ text::CompiledPattern compiled(const std::string& pattern) {
   try {
     return {pattern, {.whole_text = true}};
   } catch (const text::PatternError& error) {
-    throw std::runtime_error(fmt::format("invalid pattern {} at character {}: {}",
-                                         in_quotes(pattern), error.place() + 1, error.what()));
+    throw rendezvous::InputError(fmt::format("invalid pattern {} at character {}: {}",
+                                             in_quotes(pattern), error.place() + 1, error.what()));
   }
 }
 
@@ -31,8 +32,8 @@ bool NamePattern::matches(std::string_view name) const {
   try {
     return compiled_.find(name, 0, kLimits).has_value();
   } catch (const text::PatternError& error) {
-    throw std::runtime_error(fmt::format("pattern {} cannot be matched against {}: {}",
-                                         in_quotes(pattern_), in_quotes(name), error.what()));
+    throw rendezvous::InputError(fmt::format("pattern {} cannot be matched against {}: {}",
+                                             in_quotes(pattern_), in_quotes(name), error.what()));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/floats.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/checkpoint/nf4.hpp"
@@ -76,7 +77,7 @@ class Parts {
   }
 
   [[noreturn]] void fail(const char* part, const std::string& what) const {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("tensor {} in 4 bits: it {}", in_quotes(name_ + part), what));
   }
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/checkpoint/peft.hpp"
 
@@ -45,7 +46,7 @@ bool is_set(const Json& value) {
 void reject_unsupported_keys(const Json& json, const Fields& top) {
   for (const auto& [key, value] : json.items())
     if (!kIgnoredKeys.contains(key) && !kSupportedKeys.contains(key) && is_set(value))
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "{}: {} is not supported; only LoRA, rsLoRA and DoRA are", top.where(), in_quotes(key)));
   if (top.string("peft_type") != "LORA") top.fail("peft_type", "'LORA'");
   if (top.string("bias", "none") != "none")

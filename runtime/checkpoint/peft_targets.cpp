@@ -5,6 +5,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/checkpoint/name_pattern.hpp"
 #include "runtime/checkpoint/peft.hpp"
@@ -95,8 +96,8 @@ std::vector<Value> in_patterns(const std::map<std::string, Value>& patterns,
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (!pattern.matches(targets[i].module)) continue;
       if (found[i] && *found[i] != value)
-        throw std::runtime_error(fmt::format("{}: several patterns with different values match {}",
-                                             key, targets[i].module));
+        throw rendezvous::InputError(fmt::format(
+            "{}: several patterns with different values match {}", key, targets[i].module));
       found[i] = value;
     }
   }
@@ -131,7 +132,7 @@ std::vector<LoraTarget> lora_targets(const LoraConfig& config,
     if (!is_linear(tensor)) {
       if (last_part(module) == "embed_tokens" && config.target_pattern.empty() &&
           targets.contain(module))
-        throw std::runtime_error(
+        throw rendezvous::InputError(
             "target_modules: adapters of embed_tokens are not supported; list it in "
             "modules_to_save to train it in full");
       continue;
@@ -141,11 +142,11 @@ std::vector<LoraTarget> lora_targets(const LoraConfig& config,
   }
   set_ranks(all, config);
   if (const std::string* unused = targets.unused())
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("target_modules: {} is not a linear layer of this model; it has {}",
                     in_quotes(*unused), list_of_linears(model)));
   if (all.empty())
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("target_modules: {} matches no linear layer of this model; it has {}",
                     in_quotes(config.target_pattern), list_of_linears(model)));
   return all;
@@ -159,7 +160,7 @@ std::vector<TensorShape> saved_parameters(const LoraConfig& config,
   for (const std::string& end : config.modules_to_save)
     if (std::ranges::none_of(
             saved, [&](const TensorShape& tensor) { return names(end, module_of(tensor.name)); }))
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "modules_to_save: {} has no parameters of its own in this model{}", in_quotes(end),
           end == kHead ? "; its head is tied to the embedding: use embed_tokens" : ""));
   return saved;
@@ -176,7 +177,7 @@ std::string adapter_key(const AdapterKey& key) {
 
 AdapterKey parse_adapter_key(std::string_view name) {
   const auto refuse = [&](const char* why) {
-    throw std::runtime_error(fmt::format("adapter: tensor {} {}", in_quotes(name), why));
+    throw rendezvous::InputError(fmt::format("adapter: tensor {} {}", in_quotes(name), why));
   };
   if (!name.starts_with(kBase)) refuse("does not begin with 'base_model.model.'");
   const std::string_view rest = name.substr(kBase.size());
@@ -215,7 +216,7 @@ void check_adapter(const Weights& adapter, const LoraConfig& config,
   for (const std::string& name : adapter.names()) {
     if (wanted.contains(name)) continue;
     const AdapterKey key = parse_adapter_key(name);  // throws if it recognizes an unsupported kind
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("adapter: tensor {} is for {}, which adapter_config.json "
                     "does not name",
                     in_quotes(name), in_quotes(key.name)));

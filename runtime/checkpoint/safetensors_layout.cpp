@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 
@@ -16,7 +17,7 @@ constexpr std::uint64_t kLongestHeader = 100'000'000;
 constexpr std::size_t kLengthBytes = 8;  // the header's length, little-endian
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
-  throw std::runtime_error(fmt::format("{}: {}; download or save it again", file, what));
+  throw rendezvous::InputError(fmt::format("{}: {}; download or save it again", file, what));
 }
 
 [[noreturn]] void fail(const std::string& file, const std::string& tensor,

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 
 namespace mgpu::checkpoint {
@@ -21,19 +22,33 @@ bool is_plain_name(const std::string& name) {
          name.find('\0') == name.npos;
 }
 
+bool is_float(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f64;
+}
+
+// Only a file that is certainly missing is; the error of a failing disk or server is thrown.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const bool found = fs::exists(path, error);
+  if (error)
+    throw std::runtime_error(fmt::format("cannot open {}: {}", path.string(), error.message()));
+  return found;
+}
+
 // Reports what a folder without safetensors contains instead, and how to convert it.
 [[noreturn]] void refuse(const std::string& folder, const std::string& stem) {
   std::error_code ignored;
-  if (!fs::is_directory(folder, ignored)) throw std::runtime_error(folder + " is not a folder");
+  is_there(fs::path(folder) / (stem + ".safetensors"));
+  if (!fs::is_directory(folder, ignored)) throw rendezvous::InputError(folder + " is not a folder");
   for (const char* pickle_file : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
     if (fs::exists(fs::path(folder) / pickle_file, ignored))
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "{} has only {}, whose pickle format is not supported; convert it once: python3 -c "
           "\"from "
           "transformers import AutoModelForCausalLM as M; M.from_pretrained('{}', dtype='auto')"
           ".save_pretrained('{}-safetensors')\"",
           folder, pickle_file, folder, folder));
-  throw std::runtime_error(fmt::format(
+  throw rendezvous::InputError(fmt::format(
       "{} has neither {}.safetensors nor {}.safetensors.index.json", folder, stem, stem));
 }
 
@@ -48,7 +63,7 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
   std::map<std::string, std::string> files;
   for (const auto& [tensor, value] : map.items()) {
     if (!value.is_string() || !is_plain_name(value.get<std::string>()))
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("{}: weight_map: {} must be the name of a file in the same folder, not {}",
                       file, in_quotes(tensor), brief(value)));
     files.emplace(tensor, value.get<std::string>());
@@ -76,16 +91,15 @@ void Weights::open_shards(const std::string& index) {
   shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
   for (const std::string& shard : shards) {
     const std::string path = (fs::path(folder_) / shard).string();
-    std::error_code ignored;
-    if (!fs::exists(path, ignored))
-      throw std::runtime_error(fmt::format(
+    if (!is_there(path))
+      throw rendezvous::InputError(fmt::format(
           "{} is missing, but {} lists it; download or save the model again", path, index));
     add(SafetensorsFile(path), &wanted);
   }
   for (const auto& [tensor, file] : wanted)
     if (!where_.contains(tensor))
-      throw std::runtime_error(fmt::format("{} lists tensor {} in {}, but it is not there", index,
-                                           in_quotes(tensor), file));
+      throw rendezvous::InputError(fmt::format("{} lists tensor {} in {}, but it is not there",
+                                               index, in_quotes(tensor), file));
 }
 
 void Weights::add(SafetensorsFile file, const std::map<std::string, std::string>* wanted) {
@@ -95,14 +109,14 @@ void Weights::add(SafetensorsFile file, const std::map<std::string, std::string>
   for (const TensorEntry& entry : shard.entries()) {
     const auto [there, is_new] = where_.try_emplace(entry.name, files_.size() - 1, &entry);
     if (!is_new)
-      throw std::runtime_error(fmt::format("tensor {} is in two files: {} and {}",
-                                           in_quotes(entry.name),
-                                           files_[there->second.first].path(), shard.path()));
+      throw rendezvous::InputError(fmt::format("tensor {} is in two files: {} and {}",
+                                               in_quotes(entry.name),
+                                               files_[there->second.first].path(), shard.path()));
     if (!wanted) continue;
     const auto told = wanted->find(entry.name);
     if (told != wanted->end() && told->second != name)
-      throw std::runtime_error(fmt::format("tensor {} is in {}, but the index lists it in {}",
-                                           in_quotes(entry.name), shard.path(), told->second));
+      throw rendezvous::InputError(fmt::format("tensor {} is in {}, but the index lists it in {}",
+                                               in_quotes(entry.name), shard.path(), told->second));
   }
 }
 
@@ -119,15 +133,26 @@ std::optional<TensorView> Weights::find(std::string_view name) const {
 
 TensorView Weights::get(std::string_view name) const {
   if (auto found = find(name)) return *std::move(found);
-  throw std::runtime_error(fmt::format("{}: tensor {} is missing", folder_, in_quotes(name)));
+  throw rendezvous::InputError(fmt::format("{}: tensor {} is missing", folder_, in_quotes(name)));
 }
 
 TensorView Weights::get(const TensorShape& expected) const {
   TensorView found = get(expected.name);
   if (found.shape != expected.shape)
-    throw std::runtime_error(fmt::format("{}: tensor {} has shape {}, but {} is required",
-                                         found.file, in_quotes(expected.name),
-                                         shape_text(found.shape), shape_text(expected.shape)));
+    throw rendezvous::InputError(fmt::format("{}: tensor {} has shape {}, but {} is required",
+                                             found.file, in_quotes(expected.name),
+                                             shape_text(found.shape), shape_text(expected.shape)));
+  return found;
+}
+
+TensorView Weights::get_floats(const TensorShape& expected) const {
+  TensorView found = get(expected);
+  if (!is_float(found.dtype))
+    throw rendezvous::InputError(
+        fmt::format("{}: tensor {} has dtype {}, but F32, F16, BF16 or F64 is required; only "
+                    "bitsandbytes' 4-bit "
+                    "weights may have another one",
+                    found.file, in_quotes(expected.name), name_of(found.dtype)));
   return found;
 }
 
@@ -145,8 +170,8 @@ std::vector<std::vector<TensorPlan>> split_shards(std::vector<TensorPlan> plan,
   for (TensorPlan& tensor : plan) {
     const auto bytes = bytes_needed(tensor.dtype, tensor.shape);
     if (!bytes)
-      throw std::runtime_error(fmt::format("tensor {}: invalid shape {}", in_quotes(tensor.name),
-                                           shape_text(tensor.shape)));
+      throw rendezvous::InputError(fmt::format("tensor {}: invalid shape {}",
+                                               in_quotes(tensor.name), shape_text(tensor.shape)));
     if (!shards.back().empty() && (length > longest || *bytes > longest - length)) {
       shards.emplace_back();
       length = 0;

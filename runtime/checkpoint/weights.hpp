@@ -48,6 +48,8 @@ class Weights {
   // Throw an error with the tensor and the folder if it is missing or has another shape.
   TensorView get(std::string_view name) const;
   TensorView get(const TensorShape& expected) const;
+  // The same, and throws if the elements are not floating-point numbers of at least 16 bits.
+  TensorView get_floats(const TensorShape& expected) const;
 
   std::vector<std::string> names() const;  // sorted
   const std::vector<SafetensorsFile>& files() const { return files_; }

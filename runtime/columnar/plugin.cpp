@@ -14,6 +14,7 @@
 #include <arrow/record_batch.h>
 #include <arrow/table.h>
 #include <arrow/type.h>
+#include <arrow/util/io_util.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/properties.h>
 
@@ -25,8 +26,17 @@ namespace {
 constexpr std::int64_t kRowsOfBatch = 1024;  // of Parquet
 constexpr std::size_t kTextBytes = std::size_t{1} << 20;
 
+// A failed system call, which another attempt may not meet again.
+class SystemFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 void check(const arrow::Status& status) {
-  if (!status.ok()) throw std::runtime_error(status.message());
+  if (status.ok()) return;
+  if (status.IsOutOfMemory() || arrow::internal::ErrnoFromStatus(status) != 0)
+    throw SystemFailure(status.message());
+  throw std::runtime_error(status.message());
 }
 
 template <class T>
@@ -35,7 +45,10 @@ T value_of(arrow::Result<T> result) {
   return std::move(result).ValueUnsafe();
 }
 
-void set_error(MgpuColumnarError* error, const std::string& what) {
+void set_error(MgpuColumnarError* error, const std::exception& e) {
+  error->is_of_system = dynamic_cast<const SystemFailure*>(&e) != nullptr ||
+                        dynamic_cast<const std::bad_alloc*>(&e) != nullptr;
+  const std::string what = e.what();
   const auto line = what.substr(0, what.find('\n'));
   const auto size = std::min(line.size(), sizeof(error->text) - 1);
   std::memcpy(error->text, line.data(), size);
@@ -146,7 +159,7 @@ MgpuColumnarReader* open_file(const char* path, bool is_parquet, MgpuColumnarErr
   try {
     return new MgpuColumnarReader(path, is_parquet);
   } catch (const std::exception& e) {
-    set_error(error, e.what());
+    set_error(error, e);
     return nullptr;
   }
 }
@@ -157,7 +170,7 @@ int next_rows(MgpuColumnarReader* reader, MgpuColumnarRows* rows, MgpuColumnarEr
     *rows = {reader->text.data(), reader->text.size()};
     return 1;
   } catch (const std::exception& e) {
-    set_error(error, e.what());
+    set_error(error, e);
     return -1;
   }
 }

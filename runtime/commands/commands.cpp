@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <filesystem>
@@ -10,6 +12,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/printable.hpp"
 #include "rendezvous/contract.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/commands/family_names.hpp"
@@ -46,7 +50,6 @@ constexpr std::int64_t kPromptTokens = 512;  // of a prompt, if max_prompt_lengt
 
 void print(const std::string& text) {
   fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
-  std::fflush(stdout);
 }
 
 // The number of ranks in WORLD_SIZE. A check joins no job, so the other variables are not needed.
@@ -135,11 +138,16 @@ train::TrainConfig read_to_check(const train::RecipeArguments& recipe) {
 
 void write_recipe(const std::string& path, const std::string& text) {
   if (std::filesystem::exists(path))
-    throw std::runtime_error(path + " already exists; give another name");
+    throw train::UsageError(path + " already exists; give another name");
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
-    throw std::runtime_error(
+    throw train::UsageError(
         fmt::format("cannot write {}: there is no folder {}", path, folder.string()));
+  if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0)
+    throw std::runtime_error(
+        fmt::format("cannot write {}: {}; give the name of a file in another "
+                    "folder",
+                    path, rendezvous::error_text(errno)));
   checkpoint::write_file(path, text);
 }
 
@@ -183,7 +191,7 @@ int check(const train::CheckCommand& command) {
                            command.recipe.path + " --check checks them too");
   const std::string name = command.recipe.path.empty() ? "--set" : command.recipe.path;
   const auto text = train::check_text(config, name, intended);
-  if (rank == nullptr || std::string_view(rank) == "0") print(text);
+  if (rank == nullptr || std::string_view(rank) == "0") print(rendezvous::printable_output(text));
   return 0;
 }
 

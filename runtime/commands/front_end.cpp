@@ -51,6 +51,9 @@ int run_command(const train::Command& command, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return recipes::report_errors(
-      [&] { return run_command(train::parse_command_line(argc, argv), argv); });
+  return recipes::report_errors([&] {
+    const int status = run_command(train::parse_command_line(argc, argv), argv);
+    recipes::finish_output();
+    return status;
+  });
 }

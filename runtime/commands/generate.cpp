@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <fstream>
 #include <iostream>
@@ -89,6 +90,9 @@ std::vector<PromptRow> read_prompts(const train::GenerateCommand& command,
     return rows;
   }
   std::ifstream file(command.input);
+  if (!file && (errno == ENOENT || errno == ENOTDIR))
+    throw train::UsageError(
+        fmt::format("--input: cannot read {}: {}", command.input, rendezvous::error_text(errno)));
   if (!file) rendezvous::throw_errno("cannot read " + command.input);
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {

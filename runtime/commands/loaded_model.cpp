@@ -1,11 +1,14 @@
 #include "runtime/commands/loaded_model.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
 
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/commands/hub_names.hpp"
+#include "runtime/config/command_line.hpp"
 #include "runtime/model/write_config.hpp"
 #include "runtime/train/adapter.hpp"
 #include "runtime/train/weights_io.hpp"
@@ -21,7 +24,7 @@ LoadedModel load_model(std::string model, const std::string& adapter, at::Device
     adapter_source = train::open_adapter(downloaded_model(adapter, hub::Part::adapter));
     if (model.empty()) model = adapter_source->lora.base_model;
   }
-  if (model.empty()) throw std::runtime_error("no model given; use --model DIR");
+  if (model.empty()) throw train::UsageError("no model given; use --model DIR");
   train::TrainConfig config;
   config.model_name_or_path = downloaded_model(model, hub::Part::model);
   LoadedModel loaded{.source = train::open_model(config), .comm = comm::join({}, {})};
@@ -42,8 +45,20 @@ LoadedModel load_model(std::string model, const std::string& adapter, at::Device
 }
 
 void require_no_model(const std::string& folder) {
+  std::error_code error;
+  if (const auto status = fs::status(folder, error);
+      fs::exists(status) && !fs::is_directory(status))
+    throw train::UsageError(folder + " is a file; give another folder as --output");
   if (fs::exists(fs::path(folder) / "config.json"))
-    throw std::runtime_error(folder + " already contains a model; use another --output");
+    throw train::UsageError(folder + " already contains a model; use another --output");
+}
+
+void make_output_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw std::runtime_error(fmt::format("cannot create the folder {}: {}; give another --output",
+                                         folder, error.message()));
 }
 
 void write_model_files(const train::ModelSource& source, const model::ModelConfig& config,

@@ -25,6 +25,9 @@ LoadedModel load_model(std::string model, const std::string& adapter, at::Device
 // Throws if the folder contains a model.
 void require_no_model(const std::string& folder);
 
+// Creates the folder of --output.
+void make_output_folder(const std::string& folder);
+
 // Writes the files beside a model's weights: tokenizer, config.json, generation_config.json.
 void write_model_files(const train::ModelSource& source, const model::ModelConfig& config,
                        const std::string& folder);

@@ -28,7 +28,7 @@ int merge(const train::MergeCommand& command) {
     }
     shards.release(model::block_unit(layer));
   }
-  std::filesystem::create_directories(command.output);
+  make_output_folder(command.output);
   const auto dtype = train::scalar_type(
       checkpoint::dtype_of_torch(model.source.config.dtype).value_or(checkpoint::DType::bf16));
   const train::Rename rename = [](const std::string& name) {

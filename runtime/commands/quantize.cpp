@@ -43,7 +43,7 @@ int quantize(const train::QuantizeCommand& command) {
   const auto packed = matrices(source.config);
   std::vector<checkpoint::NamedBytes> parts;
   for (const auto& tensor : model::tensor_plan(source.config)) {
-    const auto view = source.weights->get(tensor);
+    const auto view = source.weights->get_floats(tensor);
     if (!packed.contains(tensor.name)) {
       parts.push_back(
           {{tensor.name, view.dtype, view.shape}, {view.bytes.begin(), view.bytes.end()}});
@@ -53,7 +53,7 @@ int quantize(const train::QuantizeCommand& command) {
     auto matrix = train::from_bytes(bytes, view.shape, true, view.dtype);
     for (auto& part : checkpoint::nf4_parts(tensor.name, matrix)) parts.push_back(std::move(part));
   }
-  std::filesystem::create_directories(command.output);
+  make_output_folder(command.output);
   std::vector<checkpoint::TensorPlan> plan;
   for (const auto& part : parts) plan.push_back(part.plan);
   checkpoint::WeightsWriter writer(command.output, std::move(plan));

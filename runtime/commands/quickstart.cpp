@@ -29,10 +29,11 @@ fs::path folder_of(const std::string& name) {
 }
 
 void require_new(const fs::path& folder) {
+  if (folder.empty()) throw train::UsageError("give the folder a name, such as quickstart");
   if (!fs::exists(folder)) return;
   const auto name = folder.filename().string();
   const bool named = !name.empty() && name != "." && name != "..";
-  throw std::runtime_error(fmt::format(
+  throw train::UsageError(fmt::format(
       "{} already exists; use it, or give another name, such as mgpu-train quickstart {}",
       folder.string(), named ? folder.string() + "-2" : "quickstart"));
 }
@@ -44,13 +45,20 @@ int quickstart(const train::QuickstartCommand& command) {
   require_new(folder);
   // The folder appears when it is complete.
   const fs::path draft = folder.string() + ".part";
-  fs::remove_all(draft);
-  for (const auto& file : quickstart_files()) {
-    const auto path = draft / file.name;
-    fs::create_directories(path.parent_path());
-    checkpoint::write_file(path.string(), without_source_folder(std::string(file.text)));
+  try {
+    fs::remove_all(draft);
+    for (const auto& file : quickstart_files()) {
+      const auto path = draft / file.name;
+      fs::create_directories(path.parent_path());
+      checkpoint::write_file(path.string(), without_source_folder(std::string(file.text)));
+    }
+    fs::rename(draft, folder);
+  } catch (const fs::filesystem_error& e) {
+    std::error_code ignored;
+    fs::remove_all(draft, ignored);
+    throw std::runtime_error(fmt::format("cannot create the folder {}: {}; give another one",
+                                         folder.string(), e.code().message()));
   }
-  fs::rename(draft, folder);
   const int ranks = look_up_gpus().count == 1 ? 1 : 2;
   fmt::print(
       "wrote {0}: two recipes, their data and a tokenizer. Next:\n\n"

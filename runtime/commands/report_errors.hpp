@@ -1,12 +1,22 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace mgpu::recipes {
 
+// Reports errors of the recipe or of its files, which another attempt would find again, and ends
+// the process with exit status 2, which the launcher does not restart. Connections to other ranks
+// stay open until then, and threads may be opening the GPU: no destructors run.
+[[noreturn]] void refuse(const std::vector<std::string>& lines);
+
+// Writes what is left of the standard output. Throws if any of it could not be written.
+void finish_output();
+
 // Runs a program's main function and returns its exit status. Reports what it throws: on stderr,
-// and for an error that is not the user's also in the launcher's error file. An error of the recipe
-// or a failure ends the process at once, without destructors.
+// and for an error that is not the user's also in the launcher's error file. An error of the
+// recipe, of its files or a failure ends the process at once, without destructors.
 int report_errors(const std::function<int()>& run);
 
 }  // namespace mgpu::recipes

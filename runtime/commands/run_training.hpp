@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "rendezvous/base/exit_status.hpp"
+#include "rendezvous/base/input_error.hpp"
+#include "runtime/commands/report_errors.hpp"
 #include "runtime/config/planning/memory_advice.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/train/failure_report.hpp"
@@ -15,9 +17,9 @@
 namespace mgpu::recipes {
 
 // Runs a trainer from setup to finish and returns the exit status. `advance` continues training and
-// returns whether more is left. An error of the recipe is thrown again; any other ends the process
-// at once, before the trainer closes its connections: the launcher has to see this rank fail before
-// those that it takes along. After running out of memory the message advises what to change.
+// returns whether more is left. An error ends the process at once, before the trainer closes its
+// connections: the launcher has to see this rank fail before those that it takes along. After
+// running out of memory the message advises what to change.
 template <class Trainer, class Advance>
 int run_training(Trainer& trainer, int ranks, Advance advance) {
   train::StopSignals signals;
@@ -28,8 +30,10 @@ int run_training(Trainer& trainer, int ranks, Advance advance) {
     while (advance(trainer)) {
     }
     trainer.finish();
-  } catch (const train::RecipeError&) {
-    throw;
+  } catch (const train::RecipeError& e) {
+    refuse(e.lines());
+  } catch (const rendezvous::InputError& e) {
+    refuse({e.what()});
   } catch (const std::exception& e) {
     train::fail(train::out_of_memory_text(e.what(), trainer.config(), ranks, trainer.memory_plan())
                     .value_or(e.what()));

@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include <cerrno>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -36,6 +39,9 @@ std::vector<std::string> names_in(const std::string& list) {
 int score(const train::ScoreCommand& command) {
   const auto settings = settings_of(command.settings);
   std::ifstream rows(command.input);
+  if (!rows && (errno == ENOENT || errno == ENOTDIR))
+    throw train::UsageError(
+        fmt::format("cannot read {}: {}", command.input, rendezvous::error_text(errno)));
   if (!rows) rendezvous::throw_errno("cannot read " + command.input);
   // Before rewards that may take long; it is not emptied yet, because it may be the input.
   if (!command.output.empty() && !std::ofstream(command.output, std::ios::app))

@@ -5,6 +5,7 @@
 #include <optional>
 #include <variant>
 
+#include "rendezvous/base/printable.hpp"
 #include "rendezvous/contract.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/folder_lock.hpp"
@@ -70,7 +71,7 @@ int run(const train::RunCommand& command) {
   recipes::validate(config, contract.world_size);
   recipes::require_folders(config);
   if (contract.rank == 0) {
-    for (const auto& note : config.notes) fmt::print("note: {}\n", note);
+    for (const auto& note : config.notes) fmt::print("note: {}\n", rendezvous::printable(note));
     std::fflush(stdout);
   }
   recipes::download_named(config, contract);

@@ -41,8 +41,8 @@ train-tokenizer: --kind bpe|characters, --vocab-size N, --min-frequency N, --tex
 init, generate, score:
   -o, --output FILE        write to this file [stdout]; score: --settings JSON sets up rewards
 
-Exit status: 0 success; 2 error on the command line or in the recipe; 128+N stopped by signal N;
-1 any other error. Documentation: docs/training.md, docs/grpo.md, docs/keys.md.
+Exit status: 0 success; 2 error on the command line, in the recipe or in its files; 128+N stopped
+by signal N; 1 any other error. Documentation: docs/training.md, docs/grpo.md, docs/keys.md.
 )";
 }
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/csv.hpp"
 
 namespace mgpu::data {
@@ -32,7 +33,7 @@ TextBlocks::TextBlocks(std::unique_ptr<ByteStream> bytes, const RowSyntax& synta
     : bytes_(std::move(bytes)), syntax_(syntax), path_(std::move(path)), row_limit_(row_limit) {}
 
 void TextBlocks::fail(const std::string& what) const {
-  throw std::runtime_error(fmt::format("{}:{}: {}", path_, number_, what));
+  throw rendezvous::InputError(fmt::format("{}:{}: {}", path_, number_, what));
 }
 
 bool TextBlocks::fill() {
@@ -149,7 +150,7 @@ void read_columns(ByteStream& bytes, const std::string& path, RowSyntax& syntax)
     if (end == rest.npos) {
       if (!more) return;  // without rows
       if (rest.size() > kLongestRow)
-        throw std::runtime_error(fmt::format("{}:{}: the first row has no end", path, number));
+        throw rendezvous::InputError(fmt::format("{}:{}: the first row has no end", path, number));
       // Twice as much each time, because a row is searched from its beginning.
       const std::size_t wanted = 2 * rest.size();
       text.erase(0, at);
@@ -169,7 +170,7 @@ void read_columns(ByteStream& bytes, const std::string& path, RowSyntax& syntax)
     try {
       syntax.columns = csv_columns(row, syntax.kind == FileKind::tsv ? '\t' : ',');
     } catch (const RowError& e) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", path, number, e.what()));
+      throw rendezvous::InputError(fmt::format("{}:{}: {}", path, number, e.what()));
     }
     return;
   }

@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
+
 namespace mgpu::data {
 
 namespace {
@@ -18,13 +20,14 @@ namespace {
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 
 [[noreturn]] void throw_truncated(const std::string& path) {
-  throw std::runtime_error(fmt::format(
+  throw rendezvous::InputError(fmt::format(
       "{} is truncated: its compressed data has no end; copy or download it again", path));
 }
 
 [[noreturn]] void throw_damaged(const std::string& path, std::size_t at, const char* why) {
-  throw std::runtime_error(fmt::format("{} is damaged near byte {}: {}; copy or download it again",
-                                       path, at, why ? why : "invalid compressed data"));
+  throw rendezvous::InputError(
+      fmt::format("{} is damaged near byte {}: {}; copy or download it again", path, at,
+                  why ? why : "invalid compressed data"));
 }
 
 class PlainStream : public ByteStream {

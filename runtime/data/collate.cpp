@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
+
 namespace mgpu::data {
 
 Batch collate(const Dataset& dataset, std::span<const std::uint32_t> examples) {
@@ -12,7 +14,7 @@ Batch collate(const Dataset& dataset, std::span<const std::uint32_t> examples) {
   std::size_t tokens = 0;
   for (const std::uint32_t example : examples) tokens += dataset.lengths()[example];
   if (tokens > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "a micro-batch of {} tokens is too large; lower the batch size or max_length", tokens));
   BatchBuilder batch;
   batch.reserve(tokens, examples.size());

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
+
 namespace mgpu::data {
 
 ColumnTemplate::ColumnTemplate(std::string_view source) {
@@ -22,7 +24,7 @@ ColumnTemplate::ColumnTemplate(std::string_view source) {
     }
     const std::size_t end = c == '{' ? source.find_first_of("{}", i + 1) : source.npos;
     if (end == source.npos || source[end] != '}' || end == i + 1)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("prompt_template: the brace at byte {} is not part of a {{column}}; write "
                       "{{{{ or }}}} for a literal brace",
                       i));

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/load_columnar.hpp"
 
 namespace mgpu::data {
@@ -12,13 +13,18 @@ namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{2} << 20;
 
+[[noreturn]] void fail(const MgpuColumnarError& error, const std::string& text) {
+  if (error.is_of_system) throw std::runtime_error(text);
+  throw rendezvous::InputError(text);
+}
+
 MgpuColumnarReader* open_reader(const MgpuColumnarPlugin& plugin, const std::string& path,
                                 FileKind kind) {
   MgpuColumnarError error{};
   auto* const reader = plugin.open(path.c_str(), kind == FileKind::parquet, &error);
   if (reader == nullptr)
-    throw std::runtime_error(
-        fmt::format("cannot read {} as {}: {}", path, name_of(kind), printable(error.text, 400)));
+    fail(error,
+         fmt::format("cannot read {} as {}: {}", path, name_of(kind), printable(error.text, 400)));
   return reader;
 }
 
@@ -37,9 +43,8 @@ bool ColumnarBlocks::next(Block& block) {
     MgpuColumnarError error{};
     const int status = plugin_.next(reader_.get(), &rows, &error);
     if (status < 0)
-      throw std::runtime_error(
-          fmt::format("{} is damaged behind row {}: {}; copy or download it again", path_, rows_,
-                      printable(error.text, 400)));
+      fail(error, fmt::format("{} is damaged behind row {}: {}; copy or download it again", path_,
+                              rows_, printable(error.text, 400)));
     if (status == 0) break;
     for (std::string_view text(rows.text, rows.size);
          !text.empty() && (row_limit_ == 0 || rows_ < row_limit_); ++rows_) {

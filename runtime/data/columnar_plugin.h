@@ -10,6 +10,7 @@ extern "C" {
 // A message without a line feed, cut to the size.
 struct MgpuColumnarError {
   char text[1024];
+  bool is_of_system;  // a system call failed; else the file is wrong
 };
 
 // Some rows, one JSON object per line; valid until the next call.

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/data/conversation.hpp"
 
@@ -79,16 +80,16 @@ RowReader::RowReader(Format format, RowOptions options, bool conversational, con
       encoder_(encoder),
       eos_(encoder.eos()) {
   if (conversational_ && !encoder_.has_template())
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         "its rows are conversations, but the tokenizer has no chat template; set chat_template");
   if (options_.assistant_only_loss && !conversational_ && format_ != Format::tokens &&
       format_ != Format::segments)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("assistant_only_loss requires conversations, but its rows have the format {}",
                     name_of(format_)));
   if (format_ == Format::columns) {
     if (options_.prompt_template.empty())
-      throw std::runtime_error("dataset_format columns requires prompt_template");
+      throw rendezvous::InputError("dataset_format columns requires prompt_template");
     template_.emplace(options_.prompt_template);
   }
   const bool one_text =

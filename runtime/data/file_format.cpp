@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/byte_stream.hpp"
 #include "runtime/data/row.hpp"
 
@@ -65,7 +66,7 @@ Compression compression_of(const std::string& path, std::string_view head) {
   if (head.starts_with("\x28\xb5\x2f\xfd")) return Compression::zstd;
   for (const auto& [ending, name] : {std::pair(".gz", "gzip"), std::pair(".zst", "zstd")})
     if (path.ends_with(ending))
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "{} is named {}, but its contents are not in the format of {}", path, ending, name));
   struct Other {
     std::string_view magic, name, command;
@@ -74,7 +75,7 @@ Compression compression_of(const std::string& path, std::string_view head) {
        {Other{"BZh", "bzip2", "bunzip2 -k"}, Other{{"\xfd\x37zXZ\0", 6}, "xz", "unxz -k"},
         Other{"PK\x03\x04", "a zip archive", "unzip"}})
     if (head.starts_with(magic))
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("{} is {}, which is not supported; unpack it with: {} {}", path, name,
                       command, shell_word(path)));
   return Compression::none;
@@ -93,7 +94,7 @@ std::string first_contents(const MappedFile& file, const FileFormat& format,
 void refuse_utf16(const std::string& path, std::string_view head) {
   if (!head.starts_with("\xff\xfe") && !head.starts_with("\xfe\xff")) return;
   const auto to = fs::path(path);
-  throw std::runtime_error(fmt::format(
+  throw rendezvous::InputError(fmt::format(
       "{} is UTF-16, but only UTF-8 is supported; convert it with: iconv -f UTF-16 -t UTF-8 {} > "
       "{}",
       path, shell_word(path),
@@ -104,7 +105,7 @@ void refuse_utf16(const std::string& path, std::string_view head) {
 void refuse_folder(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored))
-    throw std::runtime_error(fmt::format("{} is a folder, not a file", path));
+    throw rendezvous::InputError(fmt::format("{} is a folder, not a file", path));
 }
 
 char first_character(std::string_view head) {
@@ -149,7 +150,7 @@ bool has_known_ending(std::string_view name) {
 
 void check_file_type(std::string_view name) {
   if (!name.empty() && (!kind_by_type(name) || without_compression(name) != name))
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "unknown file type {}; need one of json, csv, tsv, text, parquet, arrow", printable(name)));
 }
 
@@ -170,13 +171,13 @@ FileFormat format_of_file(const std::string& path, const std::string& type) {
   const char first = first_character(contents);
   if (!kind && (first == '{' || first == '[')) kind = FileKind::jsonl;
   if (!kind)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("cannot tell the format of {} from its name or contents; name it {}, or set "
                     "ds_type beside its path",
                     path, kEndings));
   format.kind = *kind == FileKind::jsonl && first == '[' ? FileKind::json_array : *kind;
   if (is_columnar(format.kind) && format.compression != Compression::none)
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "{} is a compressed {} file; unpack it with: {} {}", path, name_of(format.kind),
         format.compression == Compression::gzip ? "gunzip -k" : "unzstd", shell_word(path)));
   return format;

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
+
 namespace mgpu::data {
 
 namespace {
@@ -43,7 +45,7 @@ Format named(std::string name) {
   const auto found =
       std::find_if(kNames.begin(), kNames.end(), [&](const Name& n) { return n.name == name; });
   if (found == kNames.end())
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "unknown dataset format {}; need one of auto, columns (with prompt_template), {}",
         printable(name), kFormats));
   return found->format;
@@ -76,7 +78,7 @@ Format format_of(const Json& first_row, const RowOptions& options) {
   if (has(options.text_field)) return Format::text;
   if (has("instruction") && has("output")) return Format::alpaca;
 
-  throw std::runtime_error(
+  throw rendezvous::InputError(
       fmt::format("cannot detect the dataset format from the columns {}; the formats are {}; for "
                   "other columns name them under columns, set prompt_template, such as "
                   "\"{{question}} {{answer}}\", or set dataset_text_field to the text column",

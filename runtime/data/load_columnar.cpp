@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::data {
@@ -107,7 +108,7 @@ class Plugin {
   void load(const std::string& beginning) {
     const auto file = first_there(plugin_files());
     if (!file)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("{}, but this build of mgpu-train has no plug-in for it: {} is missing; run "
                       "scripts/setup.sh --torch and build again, or install mgpu-train again",
                       beginning, kPlugin));
@@ -126,14 +127,14 @@ class Plugin {
       std::string more;
       if (pyarrow && !other) more = fmt::format(" (the loader reports: {})", why);
       if (!pyarrow) more = fmt::format("; if it is there, set {} to its folder", kFolder);
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "{}, which is read with pyarrow {}{}; run: {} -m pip install pyarrow=={}{}", beginning,
           MGPU_PYARROW_VERSION, found, own_python(), MGPU_PYARROW_VERSION, more));
     }
     using Get = const MgpuColumnarPlugin* (*)();
     const auto get = reinterpret_cast<Get>(::dlsym(handle, "mgpu_columnar_plugin"));
     if (get == nullptr)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("{} is damaged; install mgpu-train again", file->string()));
     plugin_ = get();
   }

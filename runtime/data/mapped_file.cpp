@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::data {
@@ -40,7 +41,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) throw_errno(fmt::format("cannot stat {}", path.string()));
   if (!S_ISREG(status.st_mode))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("cannot read {}: it is not a regular file", path.string()));
   stamp_ = stamp_of(status);
   if (status.st_size == 0) return;  // mmap rejects an empty mapping

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
+
 namespace mgpu::data {
 
 std::vector<double> probabilities_of(const Mixture& mixture, std::size_t count) {
@@ -14,13 +16,13 @@ std::vector<double> probabilities_of(const Mixture& mixture, std::size_t count) 
   double sum = 0;
   for (const double probability : mixture.probabilities) {
     if (!(probability > 0 && probability <= 1e6))
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("interleave_probs contains {}; need numbers above 0", probability));
     sum += probability;
   }
   if (mixture.probabilities.size() != count)
-    throw std::runtime_error(fmt::format("interleave_probs has {} numbers for {} datasets",
-                                         mixture.probabilities.size(), count));
+    throw rendezvous::InputError(fmt::format("interleave_probs has {} numbers for {} datasets",
+                                             mixture.probabilities.size(), count));
   auto probabilities = mixture.probabilities;
   for (double& probability : probabilities) probability /= sum;
   return probabilities;
@@ -39,7 +41,7 @@ void interleave(std::vector<Selection>& selections, std::span<const std::size_t>
   double rows = 0;  // of an epoch: when the first dataset ends, or the last one
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] == 0)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("dataset {} of {} has no example left, so nothing can be interleaved", d + 1,
                       sizes.size()));
     const double needed = sizes[d] / probabilities[d];

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/random.hpp"
 
 namespace mgpu::data {
@@ -61,13 +62,13 @@ Split split(std::span<const SourceRange> ranges, double val_set_size, std::uint6
   const auto all = places.size();
   const bool fraction = val_set_size < 1;
   if (!(val_set_size >= 0) || (!fraction && val_set_size != std::floor(val_set_size)))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("val_set_size is {}; it must be a fraction below 1 or a whole number of rows",
                     val_set_size));
   const double wanted =
       fraction ? std::ceil(val_set_size * static_cast<double>(all) - 1e-6) : val_set_size;
   if (wanted > 0 && wanted >= static_cast<double>(all))
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "val_set_size {} takes all {} examples and leaves none to train on", val_set_size, all));
 
   const auto count = static_cast<std::size_t>(wanted);

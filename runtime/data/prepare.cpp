@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/shard_maker.hpp"
 
 namespace mgpu::data {
@@ -34,9 +35,9 @@ SourceReport report_of(const SourcePlan& plan, const FileShards& file) {
 
 void check_bad_rows(const SourceReport& report, bool skip_bad_rows) {
   if (report.bad == 0) return;
-  if (!skip_bad_rows) throw std::runtime_error(report.bad_rows.front());
+  if (!skip_bad_rows) throw rendezvous::InputError(report.bad_rows.front());
   if (report.bad == report.rows)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("all rows are bad; the first: {}", report.bad_rows.front()));
 }
 
@@ -56,7 +57,7 @@ void apply_ranges(const std::vector<Source>& sources, std::vector<TokenizedSourc
         before += count;
       }
     } catch (const std::runtime_error& e) {
-      throw std::runtime_error(fmt::format("{}: {}", sources[i].path, e.what()));
+      rendezvous::throw_like(e, fmt::format("{}: {}", sources[i].path, e.what()));
     }
   }
 }
@@ -87,7 +88,7 @@ Prepared prepare(const std::vector<Source>& sources, const PrepareOptions& optio
 
   Dataset dataset(std::move(tokenized), options.max_length, reports);
   if (dataset.size() == 0)
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "no example is left: no row has a target token within max_length {}; the first file is {}",
         options.max_length, sources.empty() ? "(none)" : sources[0].path));
   return {.dataset = std::move(dataset), .reports = std::move(reports)};

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/input_error.hpp"
+
 namespace mgpu::data {
 
 // Keeps the keys of an object in file order, because templates print tools and arguments in that
@@ -14,9 +16,9 @@ namespace mgpu::data {
 using Json = nlohmann::ordered_json;
 
 // The reason why one row is bad. The caller adds the file and the line in front.
-class RowError : public std::runtime_error {
+class RowError : public rendezvous::InputError {
  public:
-  using std::runtime_error::runtime_error;
+  using InputError::InputError;
 };
 
 // Parses the object on one line of a JSONL file. Throws RowError for anything else: invalid JSON or

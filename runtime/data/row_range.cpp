@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/row.hpp"
 
 namespace mgpu::data {
@@ -18,7 +19,7 @@ namespace {
 constexpr std::int64_t kMost = std::int64_t{1} << 53;  // doubles are exact below
 
 [[noreturn]] void refuse(std::string_view text) {
-  throw std::runtime_error(
+  throw rendezvous::InputError(
       fmt::format("cannot parse the split {}; write for example train, train[:1000], "
                   "train[10%:20%] or train+test",
                   printable(text)));
@@ -77,7 +78,7 @@ std::pair<std::uint64_t, std::uint64_t> RowRange::of(std::uint64_t rows) const {
                                      static_cast<double>(bound) * static_cast<double>(total) / 100))
                                : bound;
     if (value > total || value < -total)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("the split has {} rows, but its slice needs {}", rows, std::abs(value)));
     return value < 0 ? total + value : value;
   };

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
+
 namespace mgpu::data {
 
 namespace {
@@ -51,7 +53,7 @@ class FileRows {
 
 void check_streamable(const std::string& path, const RowRange& range) {
   if (range.percent || range.from.value_or(0) < 0 || range.to.value_or(0) < 0)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{}: the slice of its split needs the number of rows, which streaming does not "
                     "know; use numbers from the beginning such as train[:1000], or streaming: "
                     "false",
@@ -182,7 +184,7 @@ bool RowStream::next_of_mixture(StreamRow& row) {
     } else if (strategy_ == MixStrategy::interleave_over && !all_read()) {
       datasets_[chosen]->restart();
       if (datasets_[chosen]->next(row)) return true;
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("dataset {} of {} has no rows, so it cannot be interleaved", chosen + 1,
                       datasets_.size()));
     }

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/random.hpp"
 
 namespace mgpu::data {
@@ -28,13 +29,14 @@ Schedule::Schedule(std::span<const std::uint32_t> lengths, std::vector<Selection
     : lengths_(lengths),
       selections_(std::make_shared<const std::vector<Selection>>(std::move(selections))),
       options_(options) {
-  if (options_.global_batch < 1) throw std::runtime_error("the global batch must be at least 1");
+  if (options_.global_batch < 1)
+    throw rendezvous::InputError("the global batch must be at least 1");
   if (options_.packing && options_.capacity == 0)
-    throw std::runtime_error("packing requires max_length");
+    throw rendezvous::InputError("packing requires max_length");
   const std::uint64_t size = epoch_size(*selections_);
-  if (size == 0) throw std::runtime_error("an epoch has no examples");
+  if (size == 0) throw rendezvous::InputError("an epoch has no examples");
   if (size >= 0xFFFFFFFF)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("an epoch of {} examples is too long; use smaller weights", size));
 }
 
@@ -49,7 +51,7 @@ std::int64_t Schedule::steps_in(std::int64_t epoch) {
 
 std::int64_t Schedule::total_steps(double epochs) {
   if (!(epochs >= 0 && epochs <= 1e9))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("the number of epochs is {}; it must be from 0 to 1e9", epochs));
   const auto whole = static_cast<std::int64_t>(epochs);
   const double part = epochs - static_cast<double>(whole);

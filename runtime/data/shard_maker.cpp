@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/digest.hpp"
 #include "runtime/data/parallel.hpp"
 
@@ -35,8 +36,8 @@ std::string tokenize(const SourcePlan& plan, std::size_t piece, std::uint64_t fi
     } catch (const std::runtime_error& e) {  // of the row, the tokenizer or the template
       plan.file.require_unchanged();
       if (!skip_bad_rows)
-        throw std::runtime_error(
-            fmt::format("{}:{}: {}", plan.file.path(), first + rows.offset(), e.what()));
+        rendezvous::throw_like(
+            e, fmt::format("{}:{}: {}", plan.file.path(), first + rows.offset(), e.what()));
       writer.add_bad(rows.offset(), e.what());
     }
   }

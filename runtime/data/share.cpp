@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
+
 namespace mgpu::data {
 
 namespace {
@@ -47,7 +49,7 @@ std::vector<Recipient> ranks_of(const ShareOptions& options) {
                                 [](double w) { return std::isfinite(w) && w >= 0; });
   if (weights.size() != ranks.size() || !good ||
       *std::max_element(weights.begin(), weights.end()) <= 0)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("the weights [{}] are invalid for {} ranks: need one per rank, none negative "
                     "and at least one positive",
                     fmt::join(weights, ", "), options.world));

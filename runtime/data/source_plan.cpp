@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/digest.hpp"
 
 namespace mgpu::data {
@@ -36,8 +37,8 @@ Json first_row_of(const SourceFile& file, const RowMapping& mapping) {
     return !row && ++tried < kRowsTriedForFormat;
   });
   if (row) return std::move(*row);
-  throw std::runtime_error(first_error ? *first_error + without(file)
-                                       : fmt::format("{} has no rows", file.path()));
+  throw rendezvous::InputError(first_error ? *first_error + without(file)
+                                           : fmt::format("{} has no rows", file.path()));
 }
 
 // A column may be missing because of its type: then no row can be read.
@@ -76,7 +77,7 @@ std::filesystem::path SourcePlan::path_of(std::size_t piece) const {
 SourcePlan plan_source(const Source& source, const PrepareOptions& options,
                        const Encoder& encoder) {
   if (!(source.weight > 0 && source.weight <= 1e6))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("the weight of {} is {}; it must be above 0 and at most 1000000", source.path,
                     source.weight));
   const RowOptions& rows = source.rows ? *source.rows : options.rows;
@@ -100,7 +101,7 @@ SourcePlan plan_source(const Source& source, const PrepareOptions& options,
             .vocabulary = rows.vocabulary,
             .mapping = rows.mapping};
   } catch (const std::runtime_error& e) {
-    throw std::runtime_error(fmt::format("{}: {}{}", source.path, e.what(), without(file)));
+    rendezvous::throw_like(e, fmt::format("{}: {}{}", source.path, e.what(), without(file)));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/column_template.hpp"
 #include "runtime/data/source_file.hpp"
 
@@ -20,7 +21,7 @@ class RowText {
  public:
   RowText(Format format, const RowOptions& options) : format_(format), options_(options) {
     if (format == Format::tokens)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           "the rows contain token ids, from which no tokenizer can be trained; set tokenizer_path "
           "to the tokenizer that they were made with");
     if (format == Format::columns) template_.emplace(options.prompt_template);
@@ -93,7 +94,7 @@ std::optional<RowText> open_rows(const SourceFile& file, const RowOptions& optio
   try {
     return RowText(format_in(file, options).value_or(Format::text), options);
   } catch (const std::runtime_error& e) {
-    throw std::runtime_error(fmt::format("{}: {}", file.path(), e.what()));
+    rendezvous::throw_like(e, fmt::format("{}: {}", file.path(), e.what()));
   }
 }
 
@@ -104,8 +105,8 @@ void read_rows(const SourceFile& file, const RowText& rows, const Block& block,
       rows.read(mapped_row(options.mapping, row.parse()), text);
     } catch (const std::runtime_error& e) {
       if (skip_bad_rows) continue;
-      throw std::runtime_error(
-          fmt::format("{}:{}: {}", file.path(), block.first + row.offset(), e.what()));
+      rendezvous::throw_like(
+          e, fmt::format("{}:{}: {}", file.path(), block.first + row.offset(), e.what()));
     }
   }
 }
@@ -118,9 +119,9 @@ void read_lines(const SourceFile& file, const Block& block, text::TokenizerText&
     try {
       text.read({begin, static_cast<std::size_t>(rest.data() - begin)});  // with its line feed
     } catch (const std::runtime_error& e) {
-      throw std::runtime_error(
-          fmt::format("{}:{}: {}; convert the file to UTF-8, for example with iconv -t UTF-8",
-                      file.path(), number, e.what()));
+      rendezvous::throw_like(
+          e, fmt::format("{}:{}: {}; convert the file to UTF-8, for example with iconv -t UTF-8",
+                         file.path(), number, e.what()));
     }
   }
 }
@@ -171,8 +172,8 @@ text::TokenizerText read_text(const std::vector<TextFile>& files, text::Tokenize
   std::vector<std::string_view> paths;
   for (const auto& each : files) paths.push_back(each.path);
   if (all.words().size() == 0)
-    throw std::runtime_error(fmt::format("cannot train a tokenizer: {} contain{} no text",
-                                         fmt::join(paths, ", "), paths.size() == 1 ? "s" : ""));
+    throw rendezvous::InputError(fmt::format("cannot train a tokenizer: {} contain{} no text",
+                                             fmt::join(paths, ", "), paths.size() == 1 ? "s" : ""));
   return all;
 }
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/parallel.hpp"
 #include "runtime/data/shard.hpp"
 
@@ -78,7 +79,7 @@ bool WindowMaker::make_pass(WindowNumber first, const std::stop_token& stop) {
   for (std::int64_t skipped = 0; skipped < first.window * options_.rows; ++skipped) {
     if (stop.stop_requested()) return false;
     if (!stream.next(row))
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "the stream has {} rows, but the checkpoint was saved after {} of them; restore the "
           "files, or set resume_from_checkpoint: no to start over",
           skipped, first.window * options_.rows));
@@ -94,7 +95,7 @@ bool WindowMaker::make_pass(WindowNumber first, const std::stop_token& stop) {
     ++first.window;
   } while (static_cast<std::int64_t>(rows.size()) == options_.rows);
   if (has_examples) return true;
-  throw std::runtime_error(fmt::format(
+  throw rendezvous::InputError(fmt::format(
       "no example is left: no row of the stream has a target token within max_length {}; the first "
       "file is {}",
       options_.max_length, plans_.front().file.path()));
@@ -108,7 +109,7 @@ bool WindowMaker::make(WindowNumber number, const std::vector<StreamRow>& rows) 
     const std::size_t end = std::min(rows.size(), (task + 1) * kRowsPerTask);
     for (std::size_t i = task * kRowsPerTask; i < end; ++i) {
       read[i] = read_row(plans_[rows[i].source], rows[i]);
-      if (!read[i].example && !options_.skip_bad_rows) throw std::runtime_error(read[i].error);
+      if (!read[i].example && !options_.skip_bad_rows) throw rendezvous::InputError(read[i].error);
     }
   });
   ShardWriter writer;

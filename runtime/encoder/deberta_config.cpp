@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 
 namespace mgpu::encoder {
@@ -24,7 +25,7 @@ constexpr std::int64_t kMostHeads = 1 << 10;
 constexpr std::int64_t kNumber = 4;  // bytes
 
 [[noreturn]] void refuse(const Fields& fields, const std::string& what) {
-  throw std::runtime_error(fields.where() + ": " + what);
+  throw rendezvous::InputError(fields.where() + ": " + what);
 }
 
 // The names in a text such as "p2c|c2p", or in a list.

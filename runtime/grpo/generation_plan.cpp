@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/random.hpp"
 #include "runtime/data/share.hpp"
 
@@ -33,7 +34,7 @@ GenerationPlan::GenerationPlan(const train::GenerationSizes& sizes,
   const auto available = static_cast<std::int64_t>(data::epoch_size(*selections_));
   generations_ = available / sizes_.prompts();
   if (generations_ == 0)
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "there are {} prompts to train on, but a generation needs {} (x {} completions); lower "
         "generation_batch_size, gradient_accumulation_steps or "
         "per_device_train_batch_size",

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/kernels/fp8_layout.hpp"
 #include "runtime/kernels/int8_layout.hpp"
 #include "runtime/kernels/nf4_layout.hpp"
@@ -41,7 +42,7 @@ class UnitBuilder {
     };
     for (const auto& layer : joined) {
       if (excepted(layer) == excepted(joined.front())) continue;
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("{0}{1} and {0}{2} must both be in 4 bits or both not: "
                       "mixing them is not supported",
                       prefix, joined.front().module, layer.module));
@@ -84,7 +85,7 @@ class UnitBuilder {
 
   std::int64_t nf4_bytes(const std::string& name, std::int64_t elements) const {
     if (elements % ops::kNf4Block == 0) return ops::nf4_layout(elements, packing_.nested).bytes;
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{} has {} elements, which is not a multiple of {}, so it cannot be stored in "
                     "4 bits; use load_in_8bit instead of load_in_4bit",
                     name, elements, ops::kNf4Block));

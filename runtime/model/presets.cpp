@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/model/families.hpp"
 
 namespace mgpu::model {
@@ -75,7 +76,7 @@ std::optional<std::string> size_mistake(std::string_view size, Family family) {
 ModelConfig preset(std::string_view size, std::int64_t vocab_size, Family family) {
   const Size* known = find_size(size, family);
   if (known == nullptr)
-    throw std::runtime_error("model_size " + size_mistake(size, family).value_or(""));
+    throw rendezvous::InputError("model_size " + size_mistake(size, family).value_or(""));
   const auto& row = row_of(family);
   return {.family = family,
           .vocab_size = vocab_size,

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "rendezvous/base/contained_file.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/model/families.hpp"
 
@@ -27,7 +28,7 @@ constexpr std::size_t kLongestFile = 1 << 20;
 constexpr std::size_t kMostEnds = 1000;  // tokens that end a text; each new token is compared
 
 [[noreturn]] void refuse(const Fields& fields, const std::string& what) {
-  throw std::runtime_error(fields.where() + ": " + what);
+  throw rendezvous::InputError(fields.where() + ": " + what);
 }
 
 const FamilyRow& family_of(const Fields& top) {
@@ -42,6 +43,14 @@ const FamilyRow& family_of(const Fields& top) {
   if (const auto* row = find_family(type)) return *row;
   refuse(top,
          fmt::format("model_type {} is not supported; {} are", in_quotes(type), family_names()));
+}
+
+void check_ends(const std::vector<std::int32_t>& ids, std::int64_t vocab_size,
+                const std::string& file) {
+  for (const auto id : ids)
+    if (id >= vocab_size)
+      throw rendezvous::InputError(fmt::format(
+          "{}: eos_token_id {} must be below vocab_size, which is {}", file, id, vocab_size));
 }
 
 double positive(const Fields& fields, const char* key, double otherwise) {
@@ -227,6 +236,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& file) {
   config.bos_token_id = token_id(top, "bos_token_id");
   config.pad_token_id = token_id(top, "pad_token_id");
   config.eos_token_ids = token_ids(top, "eos_token_id");
+  check_ends(config.eos_token_ids, config.vocab_size, file);
   return config;
 }
 
@@ -249,7 +259,7 @@ ModelConfig read_model_config(const std::string& path) {
   const fs::path file =
       fs::is_directory(path, ignored) ? fs::path(path) / "config.json" : fs::path(path);
   if (!fs::exists(file, ignored) && fs::exists(file.parent_path() / "adapter_config.json", ignored))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{} contains an adapter, not a model; give its base model as the model, and "
                     "this folder as --adapter or adapter_path",
                     path));
@@ -257,6 +267,7 @@ ModelConfig read_model_config(const std::string& path) {
   const fs::path generation = file.parent_path() / "generation_config.json";
   if (!fs::exists(generation, ignored)) return config;
   auto ends = parse_generation_eos(read_beside(generation), generation.string());
+  check_ends(ends, config.vocab_size, generation.string());
   if (!ends.empty()) config.eos_token_ids = std::move(ends);
   return config;
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/model/families.hpp"
 #include "runtime/model/read_config.hpp"
@@ -84,7 +85,7 @@ void check_same_model(const std::string& text, const ModelConfig& wanted) {
   read.pad_token_id = wanted.pad_token_id;
   read.initializer_range = wanted.initializer_range;
   if (read != wanted)
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "cannot write config.json: {} describes a different model than the one that was trained",
         kBaseName));
 }

@@ -32,13 +32,14 @@ Score accuracy(std::string_view completion, std::string_view gold) {
 std::string solution_of(const CompletionView& scored, const std::string& reward) {
   const auto found = scored.row->find("solution");
   if (found == scored.row->end())
-    throw RewardError(reward,
-                      "the dataset has no column solution; rename the column with the answers, or "
-                      "use a reward that needs no solution");
+    throw RewardInputError(
+        reward,
+        "the dataset has no column solution; rename the column with the answers, or "
+        "use a reward that needs no solution");
   if (found->is_string()) return found->get<std::string>();
   if (found->is_number() || found->is_boolean()) return found->dump();
   if (found->is_null()) return "";
-  throw RewardError(reward, "the column solution is neither text nor a number");
+  throw RewardInputError(reward, "the column solution is neither text nor a number");
 }
 
 }  // namespace mgpu::rewards

@@ -15,7 +15,7 @@ Score accuracy(std::string_view completion, std::string_view gold);
 enum class AnswerVerdict { right, wrong, no_gold, undecided };
 AnswerVerdict check_answer(std::string_view completion, std::string_view gold);
 
-// The text of a row's `solution` column. Throws RewardError if the row has no such column.
+// The text of a row's `solution` column. Throws RewardInputError if the row has no such column.
 std::string solution_of(const CompletionView& scored, const std::string& reward);
 
 }  // namespace mgpu::rewards

@@ -9,6 +9,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "runtime/rewards/external_reward.hpp"
 #include "runtime/rewards/rules.hpp"
@@ -59,20 +60,20 @@ std::string list_of_names(const Settings& settings) {
 [[noreturn]] void refuse_name(const std::string& name, const Settings& settings) {
   for (const auto* other : kNotBuiltIn)
     if (name == other)
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "reward {} runs programs or another model and is not built in; provide your own as "
           "./my_rewards.py:{} or cmd:PROGRAM",
           name, name));
   std::error_code ignored;
   if (std::filesystem::exists(std::filesystem::path(name) / "config.json", ignored))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("reward {} is a model; mgpu-train score supports reward functions only, a GRPO "
                     "run supports both",
                     rendezvous::shown(name)));
   auto names = reward_names();
   for (const auto& [rule, value] : settings.reward_rules.items()) names.push_back(rule);
   const auto near = rendezvous::nearest(name, names);
-  throw std::runtime_error(fmt::format(
+  throw rendezvous::InputError(fmt::format(
       "unknown reward {}{}; supported are {}, a rule of reward_rules, "
       "FILE.py:FUNCTION, cmd:PROGRAM, "
       "http://HOST:PORT/PATH and a reward model's folder",
@@ -81,18 +82,18 @@ std::string list_of_names(const Settings& settings) {
 }
 
 void check_finite(const char* name, double value) {
-  if (!std::isfinite(value)) throw std::runtime_error(fmt::format("{} must be finite", name));
+  if (!std::isfinite(value)) throw rendezvous::InputError(fmt::format("{} must be finite", name));
 }
 
 void check_minimum(const char* name, long value, long minimum) {
   if (value < minimum)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{}: {} is too small; the minimum is {}", name, value, minimum));
 }
 
 void check_maximum(const char* name, long value, long maximum) {
   if (value > maximum)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{}: {} is too large; the maximum is {}", name, value, maximum));
 }
 
@@ -105,7 +106,7 @@ void check(const Settings& settings) {
   check_finite("cosine_max_value_correct", settings.cosine_max_value_correct);
   check_finite("repetition_max_penalty", settings.repetition_max_penalty);
   if (settings.repetition_max_penalty > 0)
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "repetition_max_penalty: {} is above 0 and would reward repetition; use 0 or less",
         settings.repetition_max_penalty));
   check_minimum("cosine_max_len", settings.cosine_max_len, 1);
@@ -143,12 +144,13 @@ std::unique_ptr<Reward> make_reward(const std::string& name, const Settings& set
 std::vector<std::unique_ptr<Reward>> make_rewards(const std::vector<std::string>& names,
                                                   const Settings& settings) {
   if (names.empty())
-    throw std::runtime_error("reward_funcs is empty; supported are " + list_of_names(settings));
+    throw rendezvous::InputError("reward_funcs is empty; supported are " + list_of_names(settings));
   std::set<std::string> seen;
   std::vector<std::unique_ptr<Reward>> rewards;
   for (const auto& name : names) {
     if (!seen.insert(name).second)
-      throw std::runtime_error(fmt::format("reward_funcs names {} twice", rendezvous::shown(name)));
+      throw rendezvous::InputError(
+          fmt::format("reward_funcs names {} twice", rendezvous::shown(name)));
     rewards.push_back(make_reward(name, settings));
   }
   return rewards;

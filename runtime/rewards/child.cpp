@@ -15,6 +15,7 @@
 
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/exit_status.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/processes/child_steps.hpp"
 #include "rendezvous/processes/spawn.hpp"
@@ -134,7 +135,13 @@ void Child::start() {
   received_.clear();
   if (!program_.announces_ready) return;
   const auto word = exchange("", std::chrono::steady_clock::now() + kStart);
-  if (word.find("\"error\"") != word.npos) parse_scores(word, 0);  // throws the reported error
+  if (word.find("\"error\"") == word.npos) return;
+  try {
+    parse_scores(word, 0);  // throws the reported error
+  } catch (const std::runtime_error& e) {
+    if (word.find("\"is_wrong\"") == word.npos) throw;
+    throw rendezvous::InputError(e.what());
+  }
 }
 
 void Child::stop() {

@@ -65,13 +65,16 @@ class EndpointReward : public Reward {
       return parse_scores(pool_.wait(requests_.extract(group).mapped(), deadline_), count);
     } catch (const SandboxError& e) {
       throw RewardError(name_, e.what());  // about this machine, not about these completions
+    } catch (const rendezvous::InputError& e) {
+      report(RewardInputError(name_, e.what()));
     } catch (const ScoringPool::NotInTime&) {
-      report(
+      report(RewardError(
+          name_,
           fmt::format("no scores yet for {} of its groups, and the other ranks do not wait any "
                       "longer (ddp_timeout); raise ddp_timeout or reward_concurrency",
-                      pool_.unanswered()));
+                      pool_.unanswered())));
     } catch (const std::runtime_error& e) {
-      report(e.what());
+      report(RewardError(name_, e.what()));
     }
     return std::vector<Score>(count);
   }
@@ -82,8 +85,8 @@ class EndpointReward : public Reward {
   }
 
   // A failure: an exception, or with reward_on_error none a warning, once.
-  void report(const std::string& what) {
-    const RewardError error(name_, what);
+  template <class Error>
+  void report(const Error& error) {
     if (on_error_ == OnError::stop) throw error;
     if (!warned_)
       fmt::print(

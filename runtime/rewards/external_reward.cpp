@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "runtime/rewards/child.hpp"
 #include "runtime/rewards/python_program.hpp"
@@ -70,10 +71,10 @@ ChildProgram python_program(const std::string& name, const Settings& settings) {
   std::filesystem::path file = name.substr(0, colon);
   if (file.is_relative() && !settings.folder.empty()) file = settings.folder / file;
   if (function.empty())
-    throw std::runtime_error(fmt::format("reward {}: the function name after the colon is missing",
-                                         rendezvous::shown(name)));
+    throw rendezvous::InputError(fmt::format(
+        "reward {}: the function name after the colon is missing", rendezvous::shown(name)));
   if (!std::filesystem::is_regular_file(file))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("reward {}: file {} does not exist", rendezvous::shown(name), file.string()));
   ChildProgram program{
       .argv = {settings.reward_python, "-c", kPythonProgram, file.string(), function},
@@ -96,7 +97,7 @@ std::unique_ptr<Reward> make_external_reward(const std::string& name, const Sett
   if (name.starts_with("cmd:")) {
     const auto program = name.substr(
         name.find_first_not_of(' ', 4) == name.npos ? name.size() : name.find_first_not_of(' ', 4));
-    if (program.empty()) throw std::runtime_error("reward cmd: has no program after the colon");
+    if (program.empty()) throw rendezvous::InputError("reward cmd: has no program after the colon");
     return make_program_reward(name,
                                {.argv = {"/bin/sh", "-c", shell_line(program)},
                                 .command = program,

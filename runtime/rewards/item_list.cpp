@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
@@ -30,7 +31,7 @@ std::string file_text(const std::string& path) {
     case State::complete:
       return std::move(file.text);
     case State::too_large:
-      throw std::runtime_error(fmt::format("{}: the file is larger than 1 GiB", path));
+      throw rendezvous::InputError(fmt::format("{}: the file is larger than 1 GiB", path));
     case State::absent:
     case State::unreadable:
       throw std::runtime_error(fmt::format("cannot read {}: {}", path, std::strerror(file.error)));
@@ -55,7 +56,8 @@ std::string joined(const nlohmann::json& parts, const std::string& where) {
   std::string name;
   for (const auto& part : parts.is_array() ? parts : nlohmann::json::array({nullptr})) {
     if (!part.is_string())
-      throw std::runtime_error(where + ": need a list of texts, such as [\"<a_1>\", \"<b_2>\"]");
+      throw rendezvous::InputError(where +
+                                   ": need a list of texts, such as [\"<a_1>\", \"<b_2>\"]");
     name += part.get_ref<const std::string&>();
   }
   return name;
@@ -78,7 +80,7 @@ ItemList ItemList::parse(const std::string& text, const std::string& path) {
   ItemList items(path);
   path.ends_with(".json") ? items.read_json(text) : items.read_lines(text);
   if (items.all_.empty())
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         path +
         " contains no items; it needs a line for each: name, title and id, with tabs between");
   return items;
@@ -97,7 +99,7 @@ void ItemList::read_lines(std::string_view text) {
     const auto where = fmt::format("{}:{}", path_, number);
     const auto columns = columns_of(line);
     if (columns.size() < 3)
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "{}: need 3 columns with tabs between them: name, title and item id; found {}", where,
           bare_name(line).empty() ? 0 : columns.size()));
     add({std::string(bare_name(columns.front())), std::string(bare_name(columns.back())), where});
@@ -112,14 +114,15 @@ void ItemList::read_json(const std::string& text) {
     if (depth != 1 || event != Json::parse_event_t::key) return true;
     ids.push_back(parsed.get<std::string>());
     if (!seen.insert(ids.back()).second)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("{}: item {} is there twice; remove one", path_, shown_name(ids.back())));
     return true;
   };
   const auto json = rendezvous::nests_too_deeply(text) ? Json(Json::value_t::discarded)
                                                        : Json::parse(text, once, false);
   if (!json.is_object())
-    throw std::runtime_error(path_ + ": need a JSON object with a list of texts for every item id");
+    throw rendezvous::InputError(path_ +
+                                 ": need a JSON object with a list of texts for every item id");
   for (const auto& id : ids) {
     const auto& parts = json.at(id);
     const auto where = fmt::format("{}: item {}", path_, shown_name(id));
@@ -128,11 +131,11 @@ void ItemList::read_json(const std::string& text) {
 }
 
 void ItemList::add(Item item) {
-  if (item.name.empty()) throw std::runtime_error(item.where + ": the item has no name");
-  if (item.id.empty()) throw std::runtime_error(item.where + ": the item has no id");
+  if (item.name.empty()) throw rendezvous::InputError(item.where + ": the item has no name");
+  if (item.id.empty()) throw rendezvous::InputError(item.where + ": the item has no id");
   if (const auto [other, is_new] = by_id_.emplace(item.id, all_.size()); !is_new)
-    throw std::runtime_error(fmt::format("{}: item {} is also at {}; remove one", item.where,
-                                         shown_name(item.id), all_[other->second].where));
+    throw rendezvous::InputError(fmt::format("{}: item {} is also at {}; remove one", item.where,
+                                             shown_name(item.id), all_[other->second].where));
   by_name_.insert_or_assign(item.name, all_.size());
   all_.push_back(std::move(item));
 }

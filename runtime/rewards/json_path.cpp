@@ -3,14 +3,15 @@
 #include <charconv>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::rewards {
 namespace {
 
 [[noreturn]] void refuse_path(const std::string& text) {
-  throw std::runtime_error("JSON path " + rendezvous::shown(text) +
-                           " is invalid; write it like $.answer.items[0]");
+  throw rendezvous::InputError("JSON path " + rendezvous::shown(text) +
+                               " is invalid; write it like $.answer.items[0]");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::rewards {
@@ -24,9 +25,9 @@ text::CompiledPattern compiled(const std::string& pattern, const Pattern::Flags&
              .verbose = flags.verbose,
              .no_single_bytes = true}};
   } catch (const text::PatternError& error) {
-    throw std::runtime_error(fmt::format("pattern {} is invalid at character {}: {}",
-                                         rendezvous::shown(pattern), error.place() + 1,
-                                         error.what()));
+    throw rendezvous::InputError(fmt::format("pattern {} is invalid at character {}: {}",
+                                             rendezvous::shown(pattern), error.place() + 1,
+                                             error.what()));
   }
 }
 
@@ -43,7 +44,7 @@ std::optional<Pattern::Match> Pattern::find(std::string_view text, std::size_t f
     if (found->group) match.group = std::string(*found->group);
     return match;
   } catch (const text::PatternError& error) {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("cannot search for pattern {}: {}", rendezvous::shown(pattern_), error.what()));
   }
 }
@@ -76,7 +77,7 @@ Pattern::Flags Pattern::flags_of(const std::string& letters) {
     } else if (c == 'x') {
       flags.verbose = true;
     } else {
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("unknown flag {} of a pattern; supported are i, m, s and x",
                       rendezvous::shown(std::string(1, c))));
     }

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "runtime/rewards/embeddings.hpp"
 #include "runtime/rewards/item_list.hpp"
@@ -17,9 +18,10 @@ namespace {
 
 std::string_view target_of(const CompletionView& s, const std::string& reward) {
   if (const auto target = target_in(*s.row); !target.empty()) return target;
-  throw RewardError(reward,
-                    "the dataset has no text column solution, target, answer, label or completion "
-                    "that names an item");
+  throw RewardInputError(
+      reward,
+      "the dataset has no text column solution, target, answer, label or completion "
+      "that names an item");
 }
 
 bool hits(const CompletionView& s, const std::string& reward) {
@@ -74,7 +76,7 @@ class Semantic : public Reward {
       : items_(ItemList::read(required(settings.info_file, "info_file"))),
         embeddings_(Embeddings::read(required(settings.ada_path, "ada_path"))) {
     if (embeddings_.rows() != items_.all().size())
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "{} has {} rows for the {} items of {}; it needs one for each, in their order",
           settings.ada_path, embeddings_.rows(), items_.all().size(), items_.path()));
   }
@@ -87,8 +89,8 @@ class Semantic : public Reward {
       const auto text = target_of(one, name_);
       const auto target = items_.find(text), named = items_.find(one.completion);
       if (!target)
-        throw RewardError(name_, fmt::format("the item {} of a row is not in {}",
-                                             rendezvous::shown(text), items_.path()));
+        throw RewardInputError(name_, fmt::format("the item {} of a row is not in {}",
+                                                  rendezvous::shown(text), items_.path()));
       scores.push_back(named ? embeddings_.cosine(*target, *named) : 0);
     }
     return scores;
@@ -96,7 +98,7 @@ class Semantic : public Reward {
 
  private:
   static std::string required(const std::string& path, const char* key) {
-    if (path.empty()) throw std::runtime_error(fmt::format("reward semantic requires {}", key));
+    if (path.empty()) throw rendezvous::InputError(fmt::format("reward semantic requires {}", key));
     return path;
   }
 

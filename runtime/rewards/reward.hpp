@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/base/input_error.hpp"
+
 namespace mgpu::rewards {
 
 // A reward's view of one completion.
@@ -52,7 +54,7 @@ class Reward {
   virtual void set_deadline(Deadline deadline) { static_cast<void>(deadline); }
 
   // One score per completion, in order; each is a finite number or has no value. Throws
-  // RewardError.
+  // RewardError or RewardInputError.
   virtual std::vector<Score> score(std::span<const CompletionView> completions) = 0;
 };
 
@@ -62,5 +64,19 @@ class RewardError : public std::runtime_error {
   RewardError(const std::string& reward, const std::string& what)
       : std::runtime_error("reward " + reward + ": " + what) {}
 };
+
+// A reward that would fail again in the same way, because the recipe, its files or the rows of the
+// dataset are wrong. The message is like that of a RewardError.
+class RewardInputError : public rendezvous::InputError {
+ public:
+  RewardInputError(const std::string& reward, const std::string& what)
+      : InputError("reward " + reward + ": " + what) {}
+};
+
+// Throws one of the two, depending on `cause`.
+[[noreturn]] inline void throw_reward_error(const std::string& reward,
+                                            const std::runtime_error& cause) {
+  rendezvous::throw_like(cause, "reward " + reward + ": " + cause.what());
+}
 
 }  // namespace mgpu::rewards

@@ -36,10 +36,15 @@ def send(message):
 
 def error_line(error, path):
     """The error in one line, with the last line of the file in the traceback."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    kind = "LookupError" if isinstance(error, NoFunction) else type(error).__name__
+    text = " ".join(f"{kind}: {error}".split())
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
              if os.path.abspath(frame.filename) == path]
     return f"{text} ({path}:{lines[-1]})" if lines else text
+
+
+class NoFunction(LookupError):
+    """The file lacks the function that the recipe names."""
 
 
 def load(path, name):
@@ -52,7 +57,7 @@ def load(path, name):
     if not callable(function):
         names = sorted(key for key, value in vars(module).items()
                        if callable(value) and not key.startswith("_"))
-        raise LookupError(f"{path} has no function {name}; it has {', '.join(names) or 'none'}")
+        raise NoFunction(f"{path} has no function {name}; it has {', '.join(names) or 'none'}")
     return function
 
 
@@ -93,7 +98,9 @@ def main():
     try:
         function = load(path, name)
     except BaseException as error:
-        send({"error": error_line(error, path)})
+        # Only if another attempt would find the same.
+        wrong = {"is_wrong": True} if isinstance(error, (SyntaxError, NoFunction)) else {}
+        send({"error": error_line(error, path)} | wrong)
         return
     send({"ready": True})
     for line in REQUESTS:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/rewards/json_path.hpp"
@@ -20,7 +21,7 @@ constexpr int kDeepestJson = 100;
 constexpr std::size_t kMostBraces = 200;  // opening braces that are tried
 
 [[noreturn]] void refuse_rule(const std::string& name, const std::string& what) {
-  throw std::runtime_error(
+  throw rendezvous::InputError(
       fmt::format("rule {} of reward_rules: {}", rendezvous::shown(name), what));
 }
 
@@ -50,7 +51,8 @@ void check_keys(const std::string& name, const json& rule, const std::vector<std
 const json& column_of(const CompletionView& s, const std::string& name, const std::string& column) {
   const auto found = s.row->find(column);
   if (found == s.row->end())
-    throw RewardError(name, fmt::format("the dataset has no column {}", rendezvous::shown(column)));
+    throw RewardInputError(name,
+                           fmt::format("the dataset has no column {}", rendezvous::shown(column)));
   return *found;
 }
 
@@ -80,7 +82,7 @@ std::unique_ptr<Reward> regex_rule(const std::string& name, const json& rule) {
       const auto text = found->group.value_or(
           std::string(s.completion.substr(found->begin, found->end - found->begin)));
       return text == as_text(column_of(s, name, column)) ? match : otherwise;
-    } catch (const RewardError&) {
+    } catch (const RewardInputError&) {
       throw;
     } catch (const std::runtime_error& e) {
       throw RewardError(name, e.what());

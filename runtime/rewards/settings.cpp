@@ -7,6 +7,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::rewards {
@@ -16,7 +17,7 @@ using nlohmann::json;
 using Set = std::function<void(Settings&, const json&)>;
 
 [[noreturn]] void refuse_setting(const std::string& key, const std::string& what) {
-  throw std::runtime_error(fmt::format("{} must be {}", key, what));
+  throw rendezvous::InputError(fmt::format("{} must be {}", key, what));
 }
 
 double number_of(const std::string& key, const json& value) {
@@ -117,7 +118,7 @@ const std::map<std::string, Set>& keys() {
 }  // namespace
 
 Settings read_settings(const json& values) {
-  if (!values.is_object()) throw std::runtime_error("reward settings must be a mapping");
+  if (!values.is_object()) throw rendezvous::InputError("reward settings must be a mapping");
   Settings settings;
   for (const auto& [key, value] : values.items()) {
     const auto known = keys().find(key);
@@ -125,8 +126,9 @@ Settings read_settings(const json& values) {
       std::vector<std::string> names;
       for (const auto& [name, set] : keys()) names.push_back(name);
       const auto near = rendezvous::nearest(key, names);
-      throw std::runtime_error(fmt::format("unknown reward setting {}{}", rendezvous::shown(key),
-                                           near.empty() ? "" : "; did you mean " + near + "?"));
+      throw rendezvous::InputError(fmt::format("unknown reward setting {}{}",
+                                               rendezvous::shown(key),
+                                               near.empty() ? "" : "; did you mean " + near + "?"));
     }
     known->second(settings, value);
   }

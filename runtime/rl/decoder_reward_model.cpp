@@ -68,7 +68,7 @@ DecoderRewardModel::Tokens DecoderRewardModel::encode(const ScoredCompletion& co
     messages.push_back({{"role", "assistant"}, {"content", completion.text}});
     return encoder_.encode(encoder_.render(messages, nullptr, false, template_extra_), false);
   } catch (const std::runtime_error& e) {
-    throw RewardError(name(), fmt::format("{}: {}", prompt.where, e.what()));
+    rendezvous::throw_like(e, fmt::format("reward {}: {}: {}", name(), prompt.where, e.what()));
   }
 }
 

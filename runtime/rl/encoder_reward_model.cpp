@@ -39,7 +39,9 @@ EncoderRewardModel::EncoderRewardModel(RewardModelSource opened, const Options& 
   const auto& weights = *source().model.weights;
   model_.emplace(
       *source().deberta,
-      [&](const checkpoint::TensorShape& shape) { return train::tensor_over(weights.get(shape)); },
+      [&](const checkpoint::TensorShape& shape) {
+        return train::tensor_over(weights.get_floats(shape));
+      },
       placement().device());
 }
 
@@ -50,7 +52,7 @@ TypedTokens EncoderRewardModel::encode(const ScoredCompletion& completion,
                                                      static_cast<std::size_t>(longest()));
     return {std::move(pair.both.ids), std::move(pair.both.types)};
   } catch (const std::runtime_error& e) {
-    throw RewardError(name(), fmt::format("{}: {}", prompt.where, e.what()));
+    rendezvous::throw_like(e, fmt::format("reward {}: {}: {}", name(), prompt.where, e.what()));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 
 namespace mgpu::rl {
@@ -115,7 +116,7 @@ class CompletionsFile {
   }
 
   [[noreturn]] void fail(const std::string& name, const std::string& why) const {
-    throw std::runtime_error(fmt::format("{}: tensor {} {}", file_.path(), name, why));
+    throw rendezvous::InputError(fmt::format("{}: tensor {} {}", file_.path(), name, why));
   }
 
  private:

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/keys/key_table.hpp"
 #include "runtime/config/planning/planner.hpp"
@@ -314,7 +315,7 @@ void GrpoTrainer::write_generations(const std::string& folder) const {
 // Takes a saved generation that further steps use. It must match the current plan.
 void GrpoTrainer::restore_generation(Generation generation, const std::string& checkpoint) {
   const auto refuse = [&](const std::string& what) {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{} contains {} completions {}; restore these settings, or set "
                     "resume_from_checkpoint: no to start again",
                     checkpoint, generation.completions.size(), what));

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::rl {
@@ -43,16 +44,16 @@ void check_tokens(const rewards::Item& item, const Tokens& tokens, const text::T
                   std::int64_t vocab_size) {
   for (const auto part : parts_of(item.name))
     if (!tokenizer.id_of(part))
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("{}: {} is not a token of the model's vocabulary; train it first, with "
                       "new_tokens in the supervised stage",
                       item.where, rendezvous::shown(part)));
   for (const auto token : tokens) {
     if (token == tokenizer.unk_id())
-      throw std::runtime_error(fmt::format("{}: the model's vocabulary cannot represent {}",
-                                           item.where, rendezvous::shown(item.name)));
+      throw rendezvous::InputError(fmt::format("{}: the model's vocabulary cannot represent {}",
+                                               item.where, rendezvous::shown(item.name)));
     if (token >= vocab_size)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("{}: token {} of {} has no row in the model's embeddings, which have {}; "
                       "train it first, with new_tokens in the supervised stage",
                       item.where, token, rendezvous::shown(item.name), vocab_size));
@@ -64,7 +65,7 @@ void check_text(const rewards::Item& item, const Tokens& tokens, const text::Tok
   const auto text = tokenizer.decode(tokens, true);
   const auto read = rewards::bare_name(text);
   if (read == item.name) return;
-  throw std::runtime_error(
+  throw rendezvous::InputError(
       fmt::format("{}: a completion of {} reads {}, so no completion could be this item; its parts "
                   "must be tokens that are not special and whose text stays as it is",
                   item.where, rendezvous::shown(item.name),
@@ -83,7 +84,7 @@ ItemTokens::ItemTokens(rewards::ItemList items, const text::Tokenizer& tokenizer
       try {
         all_.push_back(tokens_of(tokenizer, item.name));
       } catch (const std::runtime_error& e) {
-        throw std::runtime_error(fmt::format("{}: {}", item.where, e.what()));
+        rendezvous::throw_like(e, fmt::format("{}: {}", item.where, e.what()));
       }
       check_tokens(item, all_.back(), tokenizer, vocab_size);
       check_text(item, all_.back(), tokenizer);

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/data/conversation.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/data/source_file.hpp"
@@ -134,7 +135,7 @@ void keep_range(const std::vector<train::DataSource>& sources, const data::RowRa
   try {
     kept = range.of(prompts.all.size() - start);
   } catch (const std::runtime_error& e) {
-    throw std::runtime_error(fmt::format("{}: {}", sources[last].path, e.what()));
+    rendezvous::throw_like(e, fmt::format("{}: {}", sources[last].path, e.what()));
   }
   const auto from = start + kept.first, to = start + kept.second;
   prompts.notes.push_back(
@@ -153,7 +154,7 @@ void keep_range(const std::vector<train::DataSource>& sources, const data::RowRa
   };
   prompts.all.erase(at(to), prompts.all.end());
   prompts.all.erase(at(start), at(from));
-  if (from == to) throw std::runtime_error(sources[last].path + " contains no prompts");
+  if (from == to) throw rendezvous::InputError(sources[last].path + " contains no prompts");
 }
 
 }  // namespace
@@ -179,13 +180,13 @@ PromptSet read_prompts(const std::vector<train::DataSource>& sources, const Prom
         prompts.all.back().where = where;
       } catch (const std::runtime_error& e) {
         const auto text = fmt::format("{}: {}", where, e.what());
-        if (!options.skip_bad_rows) throw std::runtime_error(text);
+        if (!options.skip_bad_rows) throw rendezvous::InputError(text);
         if (++skipped == 1) prompts.notes.push_back("skipped " + text);
       }
       return true;
     });
     rows.count = static_cast<std::uint32_t>(prompts.all.size()) - rows.first;
-    if (rows.count == 0) throw std::runtime_error(source.path + " contains no prompts");
+    if (rows.count == 0) throw rendezvous::InputError(source.path + " contains no prompts");
     prompts.notes.push_back(
         fmt::format("{}: {} prompts{}", source.path, rows.count,
                     skipped > 0 ? fmt::format(", {} bad rows skipped", skipped) : ""));

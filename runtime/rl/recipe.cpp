@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/config/grpo_choices.hpp"
@@ -70,7 +71,7 @@ void check_characters(const std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
     const auto length = data::character_length(std::string_view(text).substr(at));
     if (length == 0)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("generation_kwargs: stop: byte {} of {} (0x{:02x}) is not the start of a "
                       "valid UTF-8 character",
                       at + 1, text.size(), static_cast<unsigned char>(text[at])));
@@ -82,7 +83,7 @@ std::vector<std::string> stop_texts(const Json& stop) {
   std::vector<std::string> texts;
   for (const auto& text : stop.is_array() ? stop : Json::array({stop})) {
     if (!text.is_string() || text.get<std::string>().empty())
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           "generation_kwargs: stop must be a non-empty text or a list of non-empty texts");
     check_characters(text.get_ref<const std::string&>());
     texts.push_back(text);
@@ -97,7 +98,7 @@ rollout::GenerationSettings generation_settings(const train::TrainConfig& config
   rollout::GenerationSettings settings;
   settings.sampling.temperature = values.number("temperature").value_or(1);
   if (settings.sampling.temperature <= 0)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         "temperature: must be above 0, because the completions of one prompt must differ");
   settings.sampling.top_k = std::max<std::int64_t>(0, values.whole("top_k").value_or(0));
   settings.sampling.top_p = values.number("top_p").value_or(1);
@@ -105,12 +106,12 @@ rollout::GenerationSettings generation_settings(const train::TrainConfig& config
   settings.repetition_penalty = values.number("repetition_penalty").value_or(1);
   settings.max_tokens = values.whole("max_completion_length").value_or(512);
   if (settings.max_tokens < 1)
-    throw std::runtime_error("max_completion_length: must be at least 1");
+    throw rendezvous::InputError("max_completion_length: must be at least 1");
   const auto more = json_of(values.node("generation_kwargs"));
   if (more.contains("stop")) settings.stop_texts = stop_texts(more.at("stop"));
   for (const auto& [key, value] : more.items())
     if (key != "stop" && !values.uses_server())
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "generation_kwargs: {} is not supported without a server; supported: stop (texts)", key));
   return settings;
 }
@@ -123,10 +124,11 @@ http::Address server_address(const train::TrainConfig& config) {
     if (!base.empty()) return http::address_of(base);
     auto address = http::address_of("http://" + values.text("vllm_server_host") + ":" +
                                     values.text("vllm_server_port"));
-    if (!address.path.empty()) throw std::runtime_error("it must be a host name or address only");
+    if (!address.path.empty())
+      throw rendezvous::InputError("it must be a host name or address only");
     return address;
   } catch (const std::runtime_error& e) {
-    throw std::runtime_error(fmt::format("{}: {}", key, e.what()));
+    rendezvous::throw_like(e, fmt::format("{}: {}", key, e.what()));
   }
 }
 
@@ -153,7 +155,7 @@ nlohmann::json server_request(const train::TrainConfig& config) {
   const auto more = json_of(values.node("generation_kwargs"));
   for (const auto& [key, value] : more.items()) {
     if (std::ranges::find(kReserved, std::string_view(key)) != std::end(kReserved))
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("generation_kwargs: {} cannot be set here; other keys of the recipe set it "
                       "for the server",
                       key));
@@ -184,12 +186,13 @@ std::vector<std::string> reward_names(const train::TrainConfig& config) {
     try {
       if (!hub::is_model_name(model)) checkpoint::resolve_model_config(model);
     } catch (const std::runtime_error& e) {
-      throw std::runtime_error(fmt::format("reward_model: {}", e.what()));
+      rendezvous::throw_like(e, fmt::format("reward_model: {}", e.what()));
     }
     names.push_back(model);
   }
   if (names.empty())
-    throw std::runtime_error("reward_funcs: name at least one reward, such as [accuracy, format]");
+    throw rendezvous::InputError(
+        "reward_funcs: name at least one reward, such as [accuracy, format]");
   return names;
 }
 
@@ -202,7 +205,7 @@ std::vector<double> reward_weights(const train::TrainConfig& config) {
   for (const auto& item : node.is_list() ? node.items : std::vector<YamlNode>{node})
     weights.push_back(train::to_number(item));
   if (weights.size() != names)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("reward_weights: {} weights for {} reward_funcs", weights.size(), names));
   return weights;
 }

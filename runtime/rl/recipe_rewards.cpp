@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/rewards/catalog.hpp"
 #include "runtime/rewards/external_reward.hpp"
@@ -35,7 +36,7 @@ RecipeRewards open_rewards(const train::TrainConfig& config) {
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end());
       twice != names.end() && !opened.models.empty())
-    throw std::runtime_error(fmt::format("reward_funcs names {} twice", *twice));
+    throw rendezvous::InputError(fmt::format("reward_funcs names {} twice", *twice));
   opened.weights = reward_weights(config);
   if (!functions.empty()) opened.functions = rewards::make_rewards(functions, settings);
   if (settings.reward_sandbox && std::ranges::none_of(functions, rewards::runs_program))

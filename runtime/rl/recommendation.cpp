@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/data/digest.hpp"
@@ -20,7 +21,7 @@ std::int32_t end_token_of(const train::ModelSource& source) {
   if (const auto id = source.tokenizer.eos_id()) return *id;
   const auto& stops = source.config.eos_token_ids;
   if (stops.empty())
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         "info_file: the model has no end-of-sequence token to end an item; name one as eos_token "
         "in its tokenizer_config.json");
   return stops.front();
@@ -62,7 +63,7 @@ void Recommendation::read_items(const std::string& path, std::int64_t most_token
   try {
     allowed_.emplace(tokens_->all(), tokens_->end_token());
   } catch (const std::runtime_error& e) {
-    throw std::runtime_error(fmt::format("{}: {}", path, e.what()));
+    rendezvous::throw_like(e, fmt::format("{}: {}", path, e.what()));
   }
   const auto items = tokens_->items().all().size(), names = tokens_->items().names();
   notes_.push_back(fmt::format("{}: {} items; completions are restricted to them", path, items));
@@ -72,7 +73,7 @@ void Recommendation::read_items(const std::string& path, std::int64_t most_token
                     "be told apart and count as one",
                     path, items - names));
   if (allowed_->longest() > most_tokens)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("max_completion_length: {} is too small for the items of {}, which have up to "
                     "{} tokens",
                     most_tokens, path, allowed_->longest()));
@@ -80,7 +81,7 @@ void Recommendation::read_items(const std::string& path, std::int64_t most_token
 
 void Recommendation::check_beams(std::int64_t beams, const char* key) const {
   if (allowed_ && beams > static_cast<std::int64_t>(allowed_->size()))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{}: {} beams need as many items, but {} has {} with different names", key,
                     beams, tokens_->items().path(), allowed_->size()));
 }

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/model/families.hpp"
@@ -15,14 +16,14 @@ namespace mgpu::rl {
 namespace {
 
 namespace fs = std::filesystem;
-using rewards::RewardError;
+using rewards::RewardInputError;
 
 void require_classifier(const std::string& name, const train::ModelSource& model) {
   const auto config = checkpoint::parse_json(model.config_text, model.folder + "/config.json");
   const checkpoint::Fields fields(config, model.folder + "/config.json");
   const auto architectures = fields.strings("architectures");
   if (architectures.size() == 1 && architectures[0].ends_with("ForSequenceClassification")) return;
-  throw RewardError(
+  throw RewardInputError(
       name,
       fmt::format("{} is a {}; a reward model must be a ...ForSequenceClassification", model.folder,
                   architectures.empty() ? "model without architectures" : architectures[0]));
@@ -31,16 +32,16 @@ void require_classifier(const std::string& name, const train::ModelSource& model
 at::Tensor head_of(const std::string& name, const train::ModelSource& model) {
   const auto found = model.weights->find("score.weight");
   if (!found)
-    throw RewardError(name,
-                      model.folder + " has no score.weight, the head that computes the score");
+    throw RewardInputError(name,
+                           model.folder + " has no score.weight, the head that computes the score");
   const auto width = model.config.hidden_size;
   if (found->shape.size() != 2 || found->shape[1] != width)
-    throw RewardError(
+    throw RewardInputError(
         name, fmt::format("score.weight of {} is not a matrix of width {}", model.folder, width));
   if (found->shape[0] != 1)
-    throw RewardError(name,
-                      fmt::format("{} has {} labels; a reward model must have one (num_labels 1)",
-                                  model.folder, found->shape[0]));
+    throw RewardInputError(
+        name, fmt::format("{} has {} labels; a reward model must have one (num_labels 1)",
+                          model.folder, found->shape[0]));
   return train::tensor_over(*found).to(at::kFloat);
 }
 
@@ -49,7 +50,7 @@ void require_known_type(const std::string& folder, const std::string& config_tex
   const auto config = checkpoint::parse_json(config_text, folder + "/config.json");
   const auto type = checkpoint::Fields(config, "").string("model_type", "");
   if (type.empty() || model::find_family(type)) return;
-  throw std::runtime_error(fmt::format(
+  throw rendezvous::InputError(fmt::format(
       "{}/config.json: model_type {} is not supported for a reward model; {}, {} are", folder,
       checkpoint::in_quotes(type), encoder::kDebertaType, model::family_names()));
 }
@@ -60,7 +61,7 @@ void refuse_pickled_weights(const std::string& folder) {
     if (fs::exists(fs::path(folder) / name)) return;
   for (const char* const name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
     if (fs::exists(fs::path(folder) / name))
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "{0} has only {1}, whose pickle format is not supported; to write model.safetensors next "
           "to it: python3 -c \"from transformers import AutoModelForSequenceClassification as M; "
           "M.from_pretrained('{0}').save_pretrained('{0}')\"",
@@ -70,18 +71,18 @@ void refuse_pickled_weights(const std::string& folder) {
 void require_one_label(const train::ModelSource& model) {
   const auto found = model.weights->find("classifier.weight");
   if (!found)
-    throw std::runtime_error(model.folder +
-                             " has no classifier.weight, the head that computes the score");
+    throw rendezvous::InputError(model.folder +
+                                 " has no classifier.weight, the head that computes the score");
   if (found->shape.size() == 2 && found->shape[0] != 1)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{} has {} labels; a reward model must have one (num_labels 1)", model.folder,
                     found->shape[0]));
 }
 
 void require_vocabulary(const train::ModelSource& model, std::int64_t rows) {
   if (model.tokenizer.size() > rows)
-    throw std::runtime_error(fmt::format("{} has vocab_size {} but its tokenizer has {} tokens",
-                                         model.folder, rows, model.tokenizer.size()));
+    throw rendezvous::InputError(fmt::format("{} has vocab_size {} but its tokenizer has {} tokens",
+                                             model.folder, rows, model.tokenizer.size()));
 }
 
 // A template for pairs can contain any ids and types.
@@ -89,12 +90,12 @@ void require_pairs(const train::ModelSource& model, const encoder::DebertaConfig
   const auto pair = model.tokenizer.encode_pair("a", "b", static_cast<std::size_t>(config.longest));
   for (const auto id : pair.both.ids)
     if (id >= config.vocab_size)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("the tokenizer of {} adds the id {} to a pair of texts, but vocab_size is {}",
                       model.folder, id, config.vocab_size));
   for (const auto type : pair.both.types)
     if (config.token_types > 0 && type >= config.token_types)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("the tokenizer of {} has the token type {}, but type_vocab_size is {}",
                       model.folder, type, config.token_types));
 }
@@ -145,10 +146,10 @@ RewardModelSource open_reward_model(const std::string& entry, std::size_t index)
       return open_encoder(name, index, folder, std::move(text));
     require_known_type(folder, text);
     return open_decoder(name, index, folder);
-  } catch (const RewardError&) {
+  } catch (const RewardInputError&) {
     throw;
   } catch (const std::runtime_error& e) {
-    throw RewardError(name, e.what());
+    rewards::throw_reward_error(name, e);
   }
 }
 
@@ -156,9 +157,10 @@ void require_chat_template(const RewardModelSource& source, const std::vector<Pr
   if (source.deberta || !source.model.chat_template.empty()) return;
   for (const auto& prompt : prompts)
     if (!prompt.messages.empty())
-      throw RewardError(source.name, fmt::format("{}: the prompt is a conversation, but {} has no "
-                                                 "chat template",
-                                                 prompt.where, source.model.folder));
+      throw RewardInputError(source.name,
+                             fmt::format("{}: the prompt is a conversation, but {} has no "
+                                         "chat template",
+                                         prompt.where, source.model.folder));
 }
 
 std::unique_ptr<RewardModel> load_reward_model(RewardModelSource source,

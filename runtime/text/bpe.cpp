@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/byte_alphabet.hpp"
 #include "runtime/text/unicode.hpp"
 
@@ -52,7 +53,7 @@ void Bpe::add_merge(const Merge& merge, std::uint32_t rank) {
   const std::string both = std::string(left) + std::string(right);
   const auto id_of = [&](std::string_view token) {
     if (const auto id = vocabulary_.find(token)) return *id;
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "merge {} (\"{}\" and \"{}\") needs the token \"{}\", which is not in the vocabulary", rank,
         left, right, token));
   };
@@ -141,7 +142,7 @@ bool Bpe::add_fallback(std::string_view letter, Workspace& workspace) const {
 
 std::int32_t Bpe::unk_id() const {
   if (const auto id = vocabulary_.find(*options_.unk_token)) return *id;
-  throw std::runtime_error(fmt::format(
+  throw rendezvous::InputError(fmt::format(
       "the text has a character that is not in the vocabulary, and neither is the unk_token \"{}\"",
       *options_.unk_token));
 }

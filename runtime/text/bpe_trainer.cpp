@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/byte_alphabet.hpp"
 #include "runtime/text/hash.hpp"
 #include "runtime/text/unicode.hpp"
@@ -202,7 +203,7 @@ std::vector<std::pair<std::string, std::string>> as_texts(const std::vector<std:
 
 LearnedBpe learn_bpe(const WordCounts& words, const BpeTraining& training) {
   if (training.vocab_size < 256 + training.special_tokens.size())
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("a vocabulary of {} tokens is too small: need at least {} for all bytes and "
                     "the special tokens",
                     training.vocab_size, 256 + training.special_tokens.size()));

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/chat_conversation.hpp"
 
 namespace mgpu::text {
@@ -17,8 +18,8 @@ using jinja::Value;
 // chance.
 constexpr const char* kPlaceholder = "\x01\x02stand-in\x02\x01";
 
-struct NoSpan : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct NoSpan : rendezvous::InputError {
+  using InputError::InputError;
 };
 
 [[noreturn]] void no_span(std::size_t turn, std::string_view why) {
@@ -133,7 +134,7 @@ Rendered ChatTemplate::render_with_assistant(const Json& messages, const Json& t
   const std::size_t count = conversation.messages.size();
   auto result = render_first(conversation, count, false);
   if (result.misplaced_generation)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         "chat template: {% generation %} inside a macro or a {% set %} block has no position in "
         "the text; move it to where the text is written");
   Rendered rendered{std::move(result.text), std::move(result.generation)};

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/chat_conversation.hpp"
 #include "runtime/text/jinja/parser.hpp"
 
@@ -16,13 +17,13 @@ using jinja::Value;
 
 std::vector<Value> messages_of(const ChatTemplate::Json& messages, Budget& budget) {
   if (!messages.is_array())
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("chat messages must be a JSON array, not {}", messages.type_name()));
   std::vector<Value> all;
   for (const auto& message : messages) {
     if (!message.is_object())
-      throw std::runtime_error(fmt::format("chat message {} must be a JSON object, not {}",
-                                           all.size() + 1, message.type_name()));
+      throw rendezvous::InputError(fmt::format("chat message {} must be a JSON object, not {}",
+                                               all.size() + 1, message.type_name()));
     all.push_back(from_json(message, budget));
   }
   return all;
@@ -35,10 +36,10 @@ ChatTemplate::Conversation::Conversation(const Json& messages_json, const Json& 
                                          const jinja::Limits& limits) {
   Budget budget(limits.work);
   if (!tools_json.is_null() && !tools_json.is_array())
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("tools must be a JSON array or null, not {}", tools_json.type_name()));
   if (!extra.is_null() && !extra.is_object())
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("chat_template_kwargs must be a JSON object, not {}", extra.type_name()));
   try {
     messages = messages_of(messages_json, budget);
@@ -50,14 +51,14 @@ ChatTemplate::Conversation::Conversation(const Json& messages_json, const Json& 
     variables.emplace_back("documents", Value());
     for (const auto& [name, value] : extra.items()) set(name, from_json(value, budget));
   } catch (const jinja::Failure& failure) {
-    throw std::runtime_error(fmt::format("chat messages: {}", failure.what()));
+    throw rendezvous::InputError(fmt::format("chat messages: {}", failure.what()));
   }
 }
 
 void ChatTemplate::Conversation::set(const std::string& name, Value value) {
   for (const char* own : {"messages", "tools", "add_generation_prompt"})
     if (name == own)
-      throw std::runtime_error(fmt::format("'{}' cannot be set by chat_template_kwargs", name));
+      throw rendezvous::InputError(fmt::format("'{}' cannot be set by chat_template_kwargs", name));
   for (auto& [known, value_of_name] : variables) {
     if (known != name) continue;
     value_of_name = std::move(value);

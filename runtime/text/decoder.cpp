@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/byte_alphabet.hpp"
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/unicode.hpp"
@@ -112,7 +113,7 @@ void unmark(std::string& token, const Metaspace& metaspace, bool first) {
 std::size_t count_field(const nlohmann::json& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end() || !found->is_number_unsigned()) {
-    throw std::runtime_error(fmt::format("\"{}\" must be a number of characters", name));
+    throw rendezvous::InputError(fmt::format("\"{}\" must be a number of characters", name));
   }
   return found->get<std::size_t>();
 }
@@ -152,7 +153,7 @@ Decoder::Step Decoder::read_strip(const nlohmann::json& description) {
             .at_start = count_field(description, "start"),
             .at_end = count_field(description, "stop")};
   if (step.stripped.empty() || code_point_at(step.stripped, 0).size != step.stripped.size()) {
-    throw std::runtime_error("\"content\" of decoder Strip must be one character");
+    throw rendezvous::InputError("\"content\" of decoder Strip must be one character");
   }
   return step;
 }

@@ -7,6 +7,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/input_error.hpp"
+
 namespace mgpu::text {
 namespace {
 
@@ -19,7 +21,7 @@ class Scanner {
 
   std::size_t at() const { return at_; }
   char here() const {
-    if (at_ >= json_.size()) throw std::runtime_error("JSON ends too early");
+    if (at_ >= json_.size()) throw rendezvous::InputError("JSON ends too early");
     return json_[at_];
   }
   void step() {
@@ -73,7 +75,7 @@ struct Span {
 Span value_of(std::string_view json, std::string_view key, std::size_t& inside) {
   Scanner scan(json);
   Span found;
-  if (scan.here() != '{') throw std::runtime_error("JSON must be an object");
+  if (scan.here() != '{') throw rendezvous::InputError("JSON must be an object");
   scan.step();
   inside = scan.at();
   for (scan.skip_blanks(); scan.here() != '}'; scan.skip_blanks()) {

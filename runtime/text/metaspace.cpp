@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/unicode.hpp"
 
@@ -13,7 +14,7 @@ namespace mgpu::text {
 Metaspace read_metaspace(const nlohmann::json& description) {
   Metaspace read{.mark = string_field(description, "replacement")};
   if (read.mark.empty() || code_point_at(read.mark, 0).size != read.mark.size()) {
-    throw std::runtime_error("\"replacement\" must be one character");
+    throw rendezvous::InputError("\"replacement\" must be one character");
   }
   if (!description.contains("prepend_scheme")) {  // files written before that field existed
     const bool prefixed = bool_field(description, "add_prefix_space", true);
@@ -26,7 +27,7 @@ Metaspace read_metaspace(const nlohmann::json& description) {
   } else if (scheme == "never") {
     read.prefix = Metaspace::Prefix::never;
   } else if (scheme != "always") {
-    throw std::runtime_error(fmt::format("prepend_scheme {} is not supported", scheme));
+    throw rendezvous::InputError(fmt::format("prepend_scheme {} is not supported", scheme));
   }
   return read;
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/vocabulary.hpp"
 
@@ -21,14 +22,14 @@ const nlohmann::json& ids_of(const nlohmann::json& special_tokens, const std::st
     const auto found = special_tokens.find(name);
     if (found != special_tokens.end() && found->is_object()) return list_field(*found, "ids");
   }
-  throw std::runtime_error(
+  throw rendezvous::InputError(
       fmt::format("TemplateProcessing uses \"{}\" but does not list its ids", name));
 }
 
 void append_ids(const nlohmann::json& ids, std::vector<std::int32_t>& to) {
   for (const auto& id : ids) {
     if (!id.is_number_unsigned() || id > Vocabulary::kHighestId) {
-      throw std::runtime_error("TemplateProcessing has an invalid id");
+      throw rendezvous::InputError("TemplateProcessing has an invalid id");
     }
     to.push_back(id.get<std::int32_t>());
   }
@@ -36,12 +37,12 @@ void append_ids(const nlohmann::json& ids, std::vector<std::int32_t>& to) {
 
 void check_token_count(std::size_t tokens) {
   if (tokens > kMostSpecialTokens)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("TemplateProcessing adds more than {} tokens", kMostSpecialTokens));
 }
 
 [[noreturn]] void refuse_pair() {
-  throw std::runtime_error(
+  throw rendezvous::InputError(
       "TemplateProcessing of a pair must contain Sequence A and Sequence B once each");
 }
 
@@ -71,7 +72,7 @@ void PostProcessor::read_template(const nlohmann::json& description) {
     if (piece.is_object() && piece.contains("Sequence")) {
       const auto& sequence = piece["Sequence"];
       if (past_text || !sequence.is_object() || string_field(sequence, "id") != "A") {
-        throw std::runtime_error(
+        throw rendezvous::InputError(
             "TemplateProcessing of one text must contain Sequence A exactly once");
       }
       past_text = true;
@@ -79,14 +80,14 @@ void PostProcessor::read_template(const nlohmann::json& description) {
     }
     if (!piece.is_object() || !piece.contains("SpecialToken") ||
         !piece["SpecialToken"].is_object() || special_tokens == description.end()) {
-      throw std::runtime_error("TemplateProcessing must consist of Sequence and SpecialToken");
+      throw rendezvous::InputError("TemplateProcessing must consist of Sequence and SpecialToken");
     }
     auto& ids = past_text ? around.after : around.before;
     check_token_count(around.before.size() + around.after.size());
     append_ids(ids_of(*special_tokens, string_field(piece["SpecialToken"], "id")), ids);
   }
   if (!past_text)
-    throw std::runtime_error("TemplateProcessing of one text does not contain the text");
+    throw rendezvous::InputError("TemplateProcessing of one text does not contain the text");
   steps_.push_back(std::move(around));
   pairs_.push_back(read_pair(description));
 }
@@ -129,7 +130,8 @@ PairIds PostProcessor::pair(std::vector<std::int32_t> first,
                             std::vector<std::int32_t> second) const {
   static const std::vector<PairPart> kPlain{{.text = 0, .ids = {}},
                                             {.text = 1, .ids = {}, .type = 1}};
-  if (pairs_.size() > 1) throw std::runtime_error("several templates for pairs are not supported");
+  if (pairs_.size() > 1)
+    throw rendezvous::InputError("several templates for pairs are not supported");
   std::vector<std::int32_t>* const texts[] = {&first, &second};
   int seen[] = {0, 0};
   PairIds both;

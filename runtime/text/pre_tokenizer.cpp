@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/json_fields.hpp"
 
 namespace mgpu::text {
@@ -83,7 +84,7 @@ void PreTokenizer::read(const nlohmann::json& description) {
   const std::string type = type_of(description, "pre_tokenizer");
   check_step_count(stages_.size(), "pre_tokenizer");
   if (byte_level_) {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("pre_tokenizer {} after ByteLevel is not supported", type));
   }
   if (type == "Sequence") {
@@ -120,7 +121,7 @@ PreTokenizer::Behavior PreTokenizer::behavior_of(const nlohmann::json& descripti
   if (name == "MergedWithPrevious") return Behavior::with_previous;
   if (name == "MergedWithNext") return Behavior::with_next;
   if (name == "Contiguous") return Behavior::contiguous;
-  throw std::runtime_error(fmt::format("split behavior {} is not supported", name));
+  throw rendezvous::InputError(fmt::format("split behavior {} is not supported", name));
 }
 
 void PreTokenizer::read_split(const nlohmann::json& description) {

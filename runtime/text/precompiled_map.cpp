@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "rendezvous/base/base64.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/graphemes.hpp"
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/unicode.hpp"
@@ -14,7 +15,7 @@ namespace {
 constexpr std::size_t kLongCluster = 6;
 
 [[noreturn]] void refuse_map(const char* why) {
-  throw std::runtime_error(std::string("precompiled_charsmap ") + why);
+  throw rendezvous::InputError(std::string("precompiled_charsmap ") + why);
 }
 
 std::uint32_t little_endian(std::string_view bytes, std::size_t at) {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::text {
@@ -23,7 +24,7 @@ CompiledPattern compiled(const std::string& pattern) {
   try {
     return {pattern, kOptions};
   } catch (const PatternError& error) {
-    throw std::runtime_error(fmt::format("{} (at byte {})", error.what(), error.place()));
+    throw rendezvous::InputError(fmt::format("{} (at byte {})", error.what(), error.place()));
   }
 }
 
@@ -31,8 +32,9 @@ CompiledPattern translated(std::string_view pattern) {
   try {
     return compiled(to_pcre2(pattern));
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(fmt::format("cannot use the pattern {}: {}",
-                                         rendezvous::shown(pattern, kShownPattern), error.what()));
+    rendezvous::throw_like(error,
+                           fmt::format("cannot use the pattern {}: {}",
+                                       rendezvous::shown(pattern, kShownPattern), error.what()));
   }
 }
 
@@ -61,12 +63,12 @@ bool Regex::find(std::string_view text, std::size_t from, Match& match) const {
   try {
     found = pattern_.find(text, from, {});
   } catch (const PatternError& error) {
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "cannot split text by the tokenizer's pattern, at byte {}: {}", from, error.what()));
   }
   if (!found) return false;
   if (found->begin > found->end || found->begin < from) {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("the tokenizer's pattern moves its match backwards, at byte {}", from));
   }
   match = {found->begin, found->end};

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/regex.hpp"
 #include "runtime/text/unicode_additions.hpp"
 
@@ -60,7 +61,7 @@ class Translation {
 
  private:
   [[noreturn]] void refuse(std::string_view what) const {
-    throw std::runtime_error(fmt::format("{} is not supported (at byte {})", what, at_));
+    throw rendezvous::InputError(fmt::format("{} is not supported (at byte {})", what, at_));
   }
   char peek(std::size_t ahead) const { return at_ + ahead < in_.size() ? in_[at_ + ahead] : '\0'; }
   void copy(std::size_t count) {

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/json_fields.hpp"
 
 namespace mgpu::text {
@@ -11,14 +12,14 @@ namespace mgpu::text {
 Pattern read_pattern(const nlohmann::json& description) {
   const auto pattern = description.find("pattern");
   if (pattern == description.end() || !pattern->is_object() || pattern->size() != 1) {
-    throw std::runtime_error("\"pattern\" must be {\"String\": ...} or {\"Regex\": ...}");
+    throw rendezvous::InputError("\"pattern\" must be {\"String\": ...} or {\"Regex\": ...}");
   }
   Pattern read;
   if (pattern->contains("Regex")) {
     read.regex.emplace(string_field(*pattern, "Regex"));
   } else {
     read.literal = string_field(*pattern, "String");
-    if (read.literal.empty()) throw std::runtime_error("an empty pattern is not supported");
+    if (read.literal.empty()) throw rendezvous::InputError("an empty pattern is not supported");
   }
   return read;
 }

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/added_tokens.hpp"
 #include "runtime/text/bpe.hpp"
 #include "runtime/text/decoder.hpp"
@@ -67,7 +68,7 @@ Model read_model(TokenizerFile& file, bool byte_level) {
   const json model = part(file.rest(), "model");
   if (is_unigram(model)) {
     if (byte_level)
-      throw std::runtime_error("model Unigram with pre_tokenizer ByteLevel is not supported");
+      throw rendezvous::InputError("model Unigram with pre_tokenizer ByteLevel is not supported");
     const UnigramOptions options = read_unigram_options(model);
     return Unigram(file.take_vocabulary(), file.take_scores(), options);
   }
@@ -152,14 +153,14 @@ struct Tokenizer::Parts {
   void add(AddedToken token, const char* from) {
     const std::int32_t id = id_for(token.content);
     if (token.id != id) {
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "{}: added token \"{}\" has id {}, but Hugging Face's tokenizers give it id {}", from,
           token.content, token.id, id));
     }
     const std::string* const other = vocabulary().token(id);
     if (other && *other != token.content) {
-      throw std::runtime_error(fmt::format("{}: added token \"{}\" has the id {} of \"{}\"", from,
-                                           token.content, id, *other));
+      throw rendezvous::InputError(fmt::format("{}: added token \"{}\" has the id {} of \"{}\"",
+                                               from, token.content, id, *other));
     }
     added.add(std::move(token));
   }
@@ -206,10 +207,10 @@ void Tokenizer::Parts::encode(std::string_view text, Workspace& workspace,
 
 std::vector<std::int32_t> Tokenizer::Parts::encode(std::string_view text) const {
   if (const auto wrong = first_invalid_utf8(text)) {
-    throw std::runtime_error(fmt::format("text is not UTF-8 at byte {}", *wrong));
+    throw rendezvous::InputError(fmt::format("text is not UTF-8 at byte {}", *wrong));
   }
   if (text.size() > INT_MAX / 4) {
-    throw std::runtime_error(fmt::format("text of {} bytes is too long", text.size()));
+    throw rendezvous::InputError(fmt::format("text of {} bytes is too long", text.size()));
   }
   std::vector<std::int32_t> ids;
   ids.reserve(text.size() / 4 + 8);
@@ -243,9 +244,13 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer Tokenizer::from_files(std::map<std::string, std::string> files) {
   const auto read = [&] {
     try {
-      return TokenizerFile(files.at(kTokenizer));
+      TokenizerFile file(files.at(kTokenizer));
+      if (file.has_no_tokens())
+        throw rendezvous::InputError(
+            "it has no tokens: \"vocab\" of \"model\" is missing or empty");
+      return file;
     } catch (const std::runtime_error& error) {
-      throw std::runtime_error(fmt::format("{}: {}", kTokenizer, error.what()));
+      rendezvous::throw_like(error, fmt::format("{}: {}", kTokenizer, error.what()));
     }
   };
   TokenizerFile file = read();
@@ -298,7 +303,7 @@ std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {
 
 const std::string& Tokenizer::token_of(std::int32_t id) const {
   if (const std::string* const token = parts_->token(id)) return *token;
-  throw std::runtime_error(
+  throw rendezvous::InputError(
       fmt::format("id {} is not a token; the highest id is {}", id, size() - 1));
 }
 
@@ -357,9 +362,9 @@ const std::string& Tokenizer::chat_template() const {
 void Tokenizer::add_tokens(const std::vector<std::string>& tokens, bool special) {
   std::vector<AddedToken> fresh;
   for (const std::string& content : tokens) {
-    if (content.empty()) throw std::runtime_error("cannot add an empty token");
+    if (content.empty()) throw rendezvous::InputError("cannot add an empty token");
     if (const auto wrong = first_invalid_utf8(content)) {
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("cannot add a token that is not UTF-8 at byte {}", *wrong));
     }
     if (parts_->added.find(content)) continue;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/text/json_fields.hpp"
 #include "runtime/text/tokenizer_file.hpp"
@@ -22,14 +23,15 @@ json parsed(const std::map<std::string, std::string>& files, const std::string& 
   const auto file = files.find(name);
   if (file == files.end() || file->second.empty()) return json::object();
   if (rendezvous::nests_too_deeply(file->second))
-    throw std::runtime_error(fmt::format("{}: nested too deeply", name));
+    throw rendezvous::InputError(fmt::format("{}: nested too deeply", name));
   json content;
   try {
     content = json::parse(file->second);
   } catch (const json::exception& error) {
-    throw std::runtime_error(fmt::format("{}: {}", name, error.what()));
+    throw rendezvous::InputError(fmt::format("{}: {}", name, error.what()));
   }
-  if (!content.is_object()) throw std::runtime_error(fmt::format("{}: must be an object", name));
+  if (!content.is_object())
+    throw rendezvous::InputError(fmt::format("{}: must be an object", name));
   return content;
 }
 
@@ -40,7 +42,7 @@ std::string token_in(const json& object, const std::string& key, const char* fil
   const json& token =
       found->is_object() && found->contains("content") ? (*found)["content"] : *found;
   if (!token.is_string()) {
-    throw std::runtime_error(fmt::format("{}: \"{}\" must be a token", file, key));
+    throw rendezvous::InputError(fmt::format("{}: \"{}\" must be a token", file, key));
   }
   return token.get<std::string>();
 }
@@ -57,19 +59,20 @@ std::string chat_template_of(const json& config) {
     }
     return {};
   }
-  throw std::runtime_error("\"chat_template\" must be a string or a list");
+  throw rendezvous::InputError("\"chat_template\" must be a string or a list");
 }
 
 std::vector<AddedToken> added_tokens_of(const json& config) {
   const auto decoder = config.find("added_tokens_decoder");
   if (decoder == config.end() || decoder->is_null()) return {};
-  if (!decoder->is_object()) throw std::runtime_error("\"added_tokens_decoder\" must be an object");
+  if (!decoder->is_object())
+    throw rendezvous::InputError("\"added_tokens_decoder\" must be an object");
   json list = json::array();
   for (const auto& [key, token] : decoder->items()) {
     std::uint32_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size() || !token.is_object()) {
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("\"added_tokens_decoder\": \"{}\" must be an id with its token", key));
     }
     list.push_back(token);
@@ -117,7 +120,7 @@ TokenizerConfig read_tokenizer_config(const std::map<std::string, std::string>& 
     read.chat_template = file == files.end() ? chat_template_of(config) : file->second;
     read.added_tokens = added_tokens_of(config);
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(fmt::format("{}: {}", kTokenizerConfigFile, error.what()));
+    rendezvous::throw_like(error, fmt::format("{}: {}", kTokenizerConfigFile, error.what()));
   }
   return read;
 }

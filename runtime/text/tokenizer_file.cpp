@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/json_fields.hpp"
 
 namespace mgpu::text {
@@ -92,7 +93,7 @@ class TokenizerFileReader {
   }
 
   bool parse_error(std::size_t at, const std::string&, const json::exception& error) {
-    throw std::runtime_error(fmt::format("invalid JSON at byte {}: {}", at, error.what()));
+    throw rendezvous::InputError(fmt::format("invalid JSON at byte {}: {}", at, error.what()));
   }
 
  private:
@@ -102,13 +103,13 @@ class TokenizerFileReader {
   static constexpr std::size_t kDeepest = 64;
 
   [[noreturn]] void refuse_merge() const {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("merge {} must be \"left right\" or [\"left\", \"right\"]",
                     file_.merges_.size() - (depth_ > kMergesDepth && halves_ > 0 ? 1 : 0)));
   }
 
   [[noreturn]] void refuse_piece() const {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("piece {} of \"vocab\" must be [\"text\", score]",
                     file_.scores_.size() - (depth_ == kPieceDepth && fields_ == 2 ? 1 : 0)));
   }
@@ -146,7 +147,7 @@ class TokenizerFileReader {
 
   json* place(json&& x) {
     if (mode_ == Mode::vocabulary) {
-      throw std::runtime_error(fmt::format("the id of token \"{}\" must be a number", token_));
+      throw rendezvous::InputError(fmt::format("the id of token \"{}\" must be a number", token_));
     }
     if (mode_ == Mode::pieces) refuse_piece();
     if (mode_ == Mode::merges) refuse_merge();
@@ -168,7 +169,7 @@ class TokenizerFileReader {
   }
 
   bool open(json&& x) {
-    if (++depth_ > kDeepest) throw std::runtime_error("JSON is nested too deeply");
+    if (++depth_ > kDeepest) throw rendezvous::InputError("JSON is nested too deeply");
     open_.push_back(place(std::move(x)));
     return true;
   }
@@ -197,7 +198,13 @@ TokenizerFile::TokenizerFile(std::string_view json) {
   vocabulary_.limit_ids(json.size());
   TokenizerFileReader reader(*this);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
-  if (!rest_.is_object()) throw std::runtime_error("must be an object");
+  if (!rest_.is_object()) throw rendezvous::InputError("must be an object");
+}
+
+bool TokenizerFile::has_no_tokens() const {
+  const auto model = rest_.find("model"), added = rest_.find("added_tokens");
+  if (model == rest_.end() || !model->is_object()) return false;
+  return vocabulary_.end() == 0 && (added == rest_.end() || added->empty());
 }
 
 std::vector<Bpe::Merge> TokenizerFile::merges() const {
@@ -211,24 +218,24 @@ std::vector<Bpe::Merge> TokenizerFile::merges() const {
 }
 
 BpeOptions read_bpe_options(const nlohmann::json& model) {
-  if (!model.is_object()) throw std::runtime_error("\"model\" must be an object");
+  if (!model.is_object()) throw rendezvous::InputError("\"model\" must be an object");
   if (model.contains("type") && type_of(model, "model") != "BPE") {
     refuse_type("model", type_of(model, "model"));
   }
   if (const auto dropout = model.find("dropout"); dropout != model.end()) {
     if (!dropout->is_null() && *dropout != 0) {
-      throw std::runtime_error("model BPE with dropout is not supported");
+      throw rendezvous::InputError("model BPE with dropout is not supported");
     }
   }
   for (const char* const name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const auto affix = model.find(name);
     if (affix != model.end() && !affix->is_null() && *affix != "") {
-      throw std::runtime_error(fmt::format("model BPE with {} is not supported", name));
+      throw rendezvous::InputError(fmt::format("model BPE with {} is not supported", name));
     }
   }
   for (const char* const name : {"vocab", "merges"}) {
     if (model.contains(name)) {
-      throw std::runtime_error(fmt::format("\"{}\" of model BPE has a wrong type", name));
+      throw rendezvous::InputError(fmt::format("\"{}\" of model BPE has a wrong type", name));
     }
   }
   BpeOptions options{.fuse_unk = bool_field(model, "fuse_unk", false),
@@ -242,12 +249,12 @@ BpeOptions read_bpe_options(const nlohmann::json& model) {
 
 UnigramOptions read_unigram_options(const nlohmann::json& model) {
   if (!model.contains("vocab"))
-    throw std::runtime_error(R"("vocab" of model Unigram must be a list of ["text", score])");
+    throw rendezvous::InputError(R"("vocab" of model Unigram must be a list of ["text", score])");
   UnigramOptions options{.unk_id = {}, .byte_fallback = bool_field(model, "byte_fallback", false)};
   const auto unk = model.find("unk_id");
   if (unk == model.end() || unk->is_null()) return options;
   if (!unk->is_number_unsigned() || *unk > Vocabulary::kHighestId)
-    throw std::runtime_error("\"unk_id\" of model Unigram must be the id of a piece");
+    throw rendezvous::InputError("\"unk_id\" of model Unigram must be the id of a piece");
   options.unk_id = unk->get<std::int32_t>();
   return options;
 }
@@ -264,17 +271,17 @@ constexpr std::size_t kLongestAddedToken = 4096;
 std::vector<AddedToken> read_added_tokens(const nlohmann::json& list) {
   std::vector<AddedToken> tokens;
   if (list.is_null()) return tokens;
-  if (!list.is_array()) throw std::runtime_error("\"added_tokens\" must be a list");
+  if (!list.is_array()) throw rendezvous::InputError("\"added_tokens\" must be a list");
   for (const auto& each : list) {
-    if (!each.is_object()) throw std::runtime_error("an added token must be an object");
+    if (!each.is_object()) throw rendezvous::InputError("an added token must be an object");
     const std::string content = string_field(each, "content");
     if (content.size() > kLongestAddedToken)
-      throw std::runtime_error(fmt::format("an added token has {} bytes, more than {}",
-                                           content.size(), kLongestAddedToken));
+      throw rendezvous::InputError(fmt::format("an added token has {} bytes, more than {}",
+                                               content.size(), kLongestAddedToken));
     const auto id = each.find("id");
     if (id == each.end() || !id->is_number_unsigned() || *id > Vocabulary::kHighestId) {
-      throw std::runtime_error(fmt::format("added token \"{}\" must have an id from 0 to {}",
-                                           content, Vocabulary::kHighestId));
+      throw rendezvous::InputError(fmt::format("added token \"{}\" must have an id from 0 to {}",
+                                               content, Vocabulary::kHighestId));
     }
     const bool special = bool_field(each, "special", false);
     tokens.push_back({.content = content,

@@ -23,6 +23,7 @@ class TokenizerFile {
 
   // Without model.merges and model.vocab; if that is a list of pieces, with an empty list.
   const nlohmann::json& rest() const { return rest_; }
+  bool has_no_tokens() const;  // although it has a model
   Vocabulary take_vocabulary() { return std::move(vocabulary_); }
   std::vector<double> take_scores() { return std::move(scores_); }  // of the pieces, by id
   std::vector<Bpe::Merge> merges() const;                           // views into this object

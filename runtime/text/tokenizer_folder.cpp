@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/contained_file.hpp"
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/tokenizer.hpp"
 
 namespace mgpu::text {
@@ -42,14 +43,14 @@ void write_file(const fs::path& path, const std::string& content) {
 void Tokenizer::require_folder(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("there is no folder {} with a tokenizer", folder.string()));
 }
 
 Tokenizer Tokenizer::load(const fs::path& folder) {
   require_folder(folder);
   if (!fs::exists(folder / kNames[0])) {
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "no tokenizer.json in {0}; to convert a tokenizer of another format: python3 -c "
         "\"from transformers import AutoTokenizer as T; "
         "T.from_pretrained('{0}').save_pretrained('{0}')\"",
@@ -68,15 +69,15 @@ Tokenizer Tokenizer::load(const fs::path& folder) {
       const auto name = fmt::format("{}/{}", kMoreTemplates, entry.path().filename().string());
       files[name] = read(name);
       if (files.size() > kMostFiles)
-        throw std::runtime_error(fmt::format("{} has more than {} files",
-                                             (folder / kMoreTemplates).string(), kMostFiles));
+        throw rendezvous::InputError(fmt::format("{} has more than {} files",
+                                                 (folder / kMoreTemplates).string(), kMostFiles));
     }
   }
   try {
     return from_files(std::move(files));
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(
-        fmt::format("cannot use the tokenizer of {}: {}", folder.string(), error.what()));
+    rendezvous::throw_like(
+        error, fmt::format("cannot use the tokenizer of {}: {}", folder.string(), error.what()));
   }
 }
 

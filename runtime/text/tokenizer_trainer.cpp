@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/bpe_trainer.hpp"
 #include "runtime/text/unicode.hpp"
 
@@ -134,7 +135,7 @@ std::vector<std::string> special_tokens(TokenizerKind kind) {
 TokenizerKind tokenizer_kind(std::string_view name) {
   if (name == "bpe") return TokenizerKind::bpe;
   if (name == "characters") return TokenizerKind::characters;
-  throw std::runtime_error(fmt::format("need bpe or characters, not {}", name));
+  throw rendezvous::InputError(fmt::format("need bpe or characters, not {}", name));
 }
 
 std::size_t least_vocabulary(TokenizerKind kind) {
@@ -149,7 +150,7 @@ TokenizerText::TokenizerText(TokenizerKind kind)
 
 void TokenizerText::read(std::string_view text) {
   if (const auto byte = first_invalid_utf8(text))
-    throw std::runtime_error(fmt::format("byte {} is not valid UTF-8", *byte + 1));
+    throw rendezvous::InputError(fmt::format("byte {} is not valid UTF-8", *byte + 1));
   text = normalizer_.apply(text, buffer_).text;
   if (kind_ == TokenizerKind::bpe) {
     CountingSink sink(words_);
@@ -165,8 +166,8 @@ void TokenizerText::read(std::string_view text) {
 
 NewTokenizer train_tokenizer(const TokenizerText& text, const TokenizerTraining& training) {
   if (training.vocab_size < least_vocabulary(training.kind))
-    throw std::runtime_error(fmt::format("vocab_size {} is too small: need at least {}",
-                                         training.vocab_size, least_vocabulary(training.kind)));
+    throw rendezvous::InputError(fmt::format("vocab_size {} is too small: need at least {}",
+                                             training.vocab_size, least_vocabulary(training.kind)));
   const auto learned =
       training.kind == TokenizerKind::characters
           ? learn_characters(text.words(), training.vocab_size)

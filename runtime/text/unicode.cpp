@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <utf8proc.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/unicode_additions.hpp"
 
 namespace mgpu::text {
@@ -77,7 +78,7 @@ void append_normalized(std::string_view text, Form form, std::string& to) {
                    static_cast<utf8proc_ssize_t>(text.size()), &result, options_of(form));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
   if (size < 0) {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("cannot normalize {} bytes of text: {}", text.size(), utf8proc_errmsg(size)));
   }
   to.append(reinterpret_cast<const char*>(result), static_cast<std::size_t>(size));

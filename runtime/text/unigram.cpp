@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/unicode.hpp"
 
 namespace mgpu::text {
@@ -25,20 +26,20 @@ Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, UnigramOptio
     : vocabulary_(std::move(vocabulary)), scores_(std::move(scores)), options_(options) {
   const auto count = static_cast<std::int32_t>(scores_.size());
   if (options_.unk_id && *options_.unk_id >= count) {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("unk_id {} of model Unigram is not in its {} pieces", *options_.unk_id, count));
   }
   std::size_t bytes = 0;
   for (std::int32_t id = 0; id < count; ++id) {
     const std::string& piece = *vocabulary_.token(id);
     if (piece.size() > kLongestPiece) {
-      throw std::runtime_error(fmt::format("piece {} of model Unigram has {} bytes, more than {}",
-                                           id, piece.size(), kLongestPiece));
+      throw rendezvous::InputError(fmt::format(
+          "piece {} of model Unigram has {} bytes, more than {}", id, piece.size(), kLongestPiece));
     }
     bytes += piece.size();
   }
   if (bytes > kMostBytes)
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("the pieces of model Unigram have more than {} MiB", kMostBytes >> 20));
   for (std::int32_t id = 0; id < count; ++id) pieces_.add(*vocabulary_.token(id), id);
   if (count > 0)
@@ -47,7 +48,7 @@ Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, UnigramOptio
 
 std::int32_t Unigram::unk_id() const {
   if (options_.unk_id) return *options_.unk_id;
-  throw std::runtime_error(
+  throw rendezvous::InputError(
       "the text has a character that is not in the vocabulary, and the model has no unk_id");
 }
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/hash.hpp"
 
 namespace mgpu::text {
@@ -26,19 +27,19 @@ void Vocabulary::reserve(std::size_t tokens) {
 
 void Vocabulary::add(std::string token, std::int64_t id) {
   if (id < 0 || id > highest_) {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("token \"{}\" has id {}; ids must be from 0 to {}", token, id, highest_));
   }
   const auto at = static_cast<std::size_t>(id);
   if (at < taken_.size() && taken_[at]) {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("tokens \"{}\" and \"{}\" have the same id {}", tokens_[at], token, id));
   }
   if ((count_ + 1) * 2 > slots_.size()) rehash(slots_.size() * 2);
   const std::uint64_t hash = hash_of(token);
   Slot& slot = slots_[place_of(token, hash)];
   if (slot.id >= 0) {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("duplicate token \"{}\" with ids {} and {}", token, slot.id, id));
   }
   slot = {static_cast<std::uint32_t>(hash), static_cast<std::int32_t>(id)};

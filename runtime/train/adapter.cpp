@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "rendezvous/base/contained_file.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/model/model_shape.hpp"
@@ -63,7 +64,7 @@ AdapterShape shape_of(const AdapterSource& adapter, const model::ModelConfig& mo
   for (const auto& target : checkpoint::lora_targets(adapter.lora, plan)) {
     const bool first = shape.layers.targets.empty();
     if (!first && (target.rank != shape.layers.rank || target.scale != shape.scale)) {
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "{}: adapters whose layers differ in rank or scale are not supported", adapter.folder));
     }
     shape.layers.rank = target.rank;

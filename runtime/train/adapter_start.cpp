@@ -63,7 +63,7 @@ at::Tensor original_weight(const parallel::Shards& shards, const ModelSource& so
   const auto& slot = *unit.frozen.find(module + ".weight");
   const auto value =
       source.weights
-          ? tensor_over(source.weights->get(checkpoint::TensorShape{slot.name, slot.shape}))
+          ? tensor_over(source.weights->get_floats(checkpoint::TensorShape{slot.name, slot.shape}))
           : drawn(slot, source.config.initializer_range, config.seed);
   return value.to(at::TensorOptions(shards.device()).dtype(at::kFloat));
 }
@@ -145,7 +145,7 @@ Appended resume_with_pissa(parallel::Shards& shards, const ModelSource& source,
     const auto weight = original_weight(shards, source, config, module, unit);
     const auto read = [&](const char* part, std::vector<std::int64_t> shape) {
       const auto name = adapter_name(module + part);
-      return tensor_over(adapter.get(checkpoint::TensorShape{name, std::move(shape)}));
+      return tensor_over(adapter.get_floats(checkpoint::TensorShape{name, std::move(shape)}));
     };
     const auto a = read(model::kLoraA, {2 * rank, weight.size(1)});
     const auto b = read(model::kLoraB, {weight.size(0), 2 * rank});

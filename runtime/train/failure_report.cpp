@@ -8,12 +8,17 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/exit_status.hpp"
+#include "rendezvous/base/printable.hpp"
 #include "rendezvous/contract.hpp"
 
 namespace mgpu::train {
 
 void write_failure_report(const std::string& message) noexcept {
-  fprintf(stderr, "mgpu-train: %s\n", message.c_str());
+  try {
+    fprintf(stderr, "mgpu-train: %s\n", rendezvous::printable_output(message).c_str());
+  } catch (...) {  // out of memory
+    fprintf(stderr, "mgpu-train: %s\n", message.c_str());
+  }
   const char* path = getenv(rendezvous::variable::kErrorFile);
   if (path == nullptr || *path == '\0') return;
   try {

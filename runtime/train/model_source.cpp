@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "rendezvous/base/contained_file.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/config/resolve.hpp"
@@ -51,7 +52,7 @@ text::Tokenizer open_tokenizer(const TrainConfig& config, const std::string& fol
   std::string from = config.tokenizer_path.empty() ? folder : config.tokenizer_path;
   if (from.empty() && needs_new_tokenizer(config)) from = new_tokenizer_folder(config);
   if (from.empty()) {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         "model_size trains from scratch and needs tokenizer_path: a folder with a tokenizer.json");
   }
   return text::Tokenizer::load(from);
@@ -164,7 +165,7 @@ model::ModelConfig open_model_config(const TrainConfig& config) {
 void check_vocabulary(const ModelSource& source) {
   const std::int64_t tokens = source.tokenizer.size();
   if (source.config.vocab_size >= tokens) return;
-  throw std::runtime_error(fmt::format(
+  throw rendezvous::InputError(fmt::format(
       "{} has vocab_size {} but its tokenizer has {} tokens; set tokenizer_path to the matching "
       "tokenizer, or list the missing tokens, such as {}, in new_tokens to extend the model",
       source.folder, source.config.vocab_size, tokens,

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/data/tokenizer_text.hpp"
@@ -32,7 +33,7 @@ std::vector<std::string> reuse(const TrainConfig& config, const std::string& fol
   const auto saved = checkpoint::read_file(path, kLongestSettings);
   if (saved != settings_text(config)) {
     const auto settings = checkpoint::parse_json(saved, path);
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "{} was trained with {}, but the recipe has tokenizer_kind {} and vocab_size {}; restore "
         "these settings, or set another output_dir to train another tokenizer",
         folder, settings.dump(), config.tokenizer_kind, config.vocab_size));

@@ -9,6 +9,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/dynamic_levels.hpp"
 #include "runtime/kernels/fp8.hpp"
 #include "runtime/kernels/int8.hpp"
@@ -63,7 +64,7 @@ model::Packing packing_of(const TrainConfig& config, const ModelSource& source) 
     }
     const bool this_one = source.weights->find(tensor.name + ".nested_absmax").has_value();
     if (nested.value_or(this_one) != this_one) {
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("{}: {} {} 8-bit scales, unlike the 4-bit weights before it; mixing both is "
                       "not supported",
                       source.folder, tensor.name, this_one ? "has" : "does not have"));

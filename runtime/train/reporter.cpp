@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "rendezvous/base/printable.hpp"
 #include "runtime/telemetry/peak_flops.hpp"
 #include "runtime/telemetry/screen.hpp"
 #include "runtime/telemetry/telemetry.hpp"
@@ -57,7 +58,7 @@ double Reporter::since(Clock::time_point& from) {
 }
 
 void Reporter::note(const std::string& line) {
-  sinks_->telemetry.note(line);
+  sinks_->telemetry.note(rendezvous::printable_output(line));
 }
 
 void Reporter::start(std::int64_t step, const telemetry::StartReport& report) {

@@ -81,8 +81,12 @@ std::string choices_of(const DataSource& source) {
 
 std::string token_cache(const TrainConfig& config) {
   if (!config.dataset_prepared_path.empty()) return config.dataset_prepared_path;
-  if (const char* home = getenv("XDG_CACHE_HOME")) return std::string(home) + "/mgpu-train";
-  if (const char* home = getenv("HOME")) return std::string(home) + "/.cache/mgpu-train";
+  const auto variable = [](const char* name) {
+    const char* const value = getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  if (const auto cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/mgpu-train";
+  if (const auto home = variable("HOME"); !home.empty()) return home + "/.cache/mgpu-train";
   return (std::filesystem::path(config.output_dir) / ".tokens").string();
 }
 

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/train/session.hpp"
 
 namespace mgpu::train {
@@ -20,7 +21,7 @@ Session::BestModelDecision Session::evaluate_best_model(
   if (found == metrics.end()) {
     std::vector<std::string> there;
     for (const auto& [metric, value] : metrics) there.push_back(metric.substr(5));
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("metric_for_best_model: unknown metric {}; available are {}",
                     config_.metric_for_best_model, fmt::join(there, ", ")));
   }

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/optimizer_choice.hpp"
 #include "runtime/config/planning/memory_model.hpp"
@@ -32,7 +33,7 @@ parallel::ShardOptions shard_options(const TrainConfig& config, at::Device devic
   options.dtype = compute_dtype(config.dtype, device);
   options.grad_dtype = config.grad_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
   if (options.dtype == at::kHalf && options.grad_dtype == at::kBFloat16)
-    throw std::runtime_error("grad_dtype: must be fp32 beside fp16; remove it");
+    throw rendezvous::InputError("grad_dtype: must be fp32 beside fp16; remove it");
   options.bucket_elements = config.reduce_bucket_size;
   options.overlap = config.overlap_comm;
   if (config.offload_embedding.value_or(false))
@@ -41,7 +42,7 @@ parallel::ShardOptions shard_options(const TrainConfig& config, at::Device devic
     };
   if (config.gradient_aggregation == Aggregation::median) {
     if (config.zero_stage > 1) {
-      throw std::runtime_error("gradient_aggregation: median needs zero_stage 0 or 1");
+      throw rendezvous::InputError("gradient_aggregation: median needs zero_stage 0 or 1");
     }
     options.reduce = parallel::Reduce::median;
   }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 
 namespace mgpu::train {
@@ -25,8 +26,9 @@ void check_overlaps(std::vector<SavedPiece>& pieces, const std::string& key) {
   for (const SavedPiece& piece : pieces) {
     if (piece.size == 0) continue;
     if (piece.begin < end)
-      throw std::runtime_error(fmt::format("{}: {}: two pieces have element {}", piece.file->path(),
-                                           checkpoint::in_quotes(key), piece.begin));
+      throw rendezvous::InputError(fmt::format("{}: {}: two pieces have element {}",
+                                               piece.file->path(), checkpoint::in_quotes(key),
+                                               piece.begin));
     end = piece.begin + piece.size;
   }
 }
@@ -47,8 +49,8 @@ std::string piece_of(const checkpoint::TensorEntry& entry, const std::string& pa
                                       : std::from_chars(name.data() + at + 1, end, piece.begin);
   if (number.ptr != end || number.ec != std::errc() || entry.shape.size() != 1 || piece.begin < 0 ||
       entry.shape[0] > INT64_MAX - piece.begin)
-    throw std::runtime_error(fmt::format("{}: {} is not a piece of a training state", path,
-                                         checkpoint::in_quotes(name)));
+    throw rendezvous::InputError(fmt::format("{}: {} is not a piece of a training state", path,
+                                             checkpoint::in_quotes(name)));
   piece.size = entry.shape[0];
   return name.substr(0, at);
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/train/file_copies.hpp"
 #include "runtime/train/state_pieces.hpp"
 #include "runtime/train/weights_io.hpp"
@@ -76,7 +77,7 @@ Moment moment_of(const SavedPiece& saved, const at::Tensor& table) {
   moment.lead = saved.begin % ops::kMomentBlock;
   if (scales == nullptr || scales->dtype != checkpoint::DType::f32 ||
       scales->shape != std::vector{ops::moment_blocks(moment.lead, saved.size)}) {
-    throw std::runtime_error(
+    throw rendezvous::InputError(
         fmt::format("{}: {} has no matching scales", saved.file->path(), saved.entry->name));
   }
   moment.scales = tensor_of(saved, *scales);
@@ -107,7 +108,7 @@ std::vector<Overlap> overlaps_of(const StateVector& vector, const parallel::Frag
     }
   }
   if (found_elements != f.size) {
-    throw std::runtime_error(fmt::format(
+    throw rendezvous::InputError(fmt::format(
         "the training state is incomplete: {} of {} has {} of the {} elements from {} on",
         vector.name, f.name, found_elements, f.size, f.tensor_begin));
   }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/train/file_copies.hpp"
 #include "runtime/train/packed_weights.hpp"
 
@@ -39,9 +40,9 @@ at::Tensor with_rows(const at::Tensor& rows, std::int64_t wanted) {
 checkpoint::Nf4Tensor read_nf4(const checkpoint::Weights& weights, const model::Slot& slot) {
   auto matrix = checkpoint::read_nf4(weights, slot.name);
   if (matrix.shape != slot.shape) {
-    throw std::runtime_error(fmt::format("4-bit tensor '{}' has shape {}, not {}", slot.name,
-                                         checkpoint::shape_text(matrix.shape),
-                                         checkpoint::shape_text(slot.shape)));
+    throw rendezvous::InputError(fmt::format("4-bit tensor '{}' has shape {}, not {}", slot.name,
+                                             checkpoint::shape_text(matrix.shape),
+                                             checkpoint::shape_text(slot.shape)));
   }
   return matrix;
 }
@@ -68,11 +69,12 @@ void load_packed(parallel::Shards& shards, const checkpoint::Weights& weights) {
     if (checkpoint::is_nf4(weights, slot.name)) {
       shards.set(slot.name, quantized_bytes(read_nf4(weights, slot), device));
     } else {
-      const auto value = tensor_over(weights.get(checkpoint::TensorShape{slot.name, slot.shape}));
+      const auto value =
+          tensor_over(weights.get_floats(checkpoint::TensorShape{slot.name, slot.shape}));
       try {
         shards.set(slot.name, packed_bytes(value, unit, device));
       } catch (const std::runtime_error& e) {
-        throw std::runtime_error(fmt::format("{}: {}", slot.name, e.what()));
+        rendezvous::throw_like(e, fmt::format("{}: {}", slot.name, e.what()));
       }
     }
   });
@@ -117,7 +119,7 @@ at::Tensor drawn(const model::Slot& slot, double deviation, std::uint64_t seed) 
 at::ScalarType scalar_type(DType dtype) {
   for (const auto& [file, torch] : kTypes)
     if (file == dtype) return torch;
-  throw std::runtime_error(
+  throw rendezvous::InputError(
       fmt::format("tensors of type {} are not supported", checkpoint::name_of(dtype)));
 }
 
@@ -153,7 +155,7 @@ void load_weights(parallel::Shards& shards, const checkpoint::Weights& weights,
     }
     auto shape = slot.shape;
     if (has_vocabulary(slot.name)) shape[0] = vocab_on_disk;
-    const auto view = weights.get(checkpoint::TensorShape{slot.name, shape});
+    const auto view = weights.get_floats(checkpoint::TensorShape{slot.name, shape});
     const auto own = shards.own_part(slot.name);
     if (shape == slot.shape && FileCopies::can_copy(own.memory, view)) {
       copies.add(own.memory, view, own.begin);

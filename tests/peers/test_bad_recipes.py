@@ -53,7 +53,7 @@ class BadRecipes(trainer.TrainerTest):
         self.refused(2, "nowhere.jsonl: No such file", dataset_name="nowhere.jsonl")
 
     def test_an_empty_dataset_is_reported(self):
-        self.refused(1, "empty.jsonl has no rows",
+        self.refused(2, "empty.jsonl has no rows",
                      dataset_name=str(write_rows(self.dir / "empty.jsonl", [])))
 
     def test_bad_rows_are_reported(self):
@@ -62,7 +62,7 @@ class BadRecipes(trainer.TrainerTest):
                           ('{"input_ids": [1, -7]}', "contains -7"),
                           ('{"input_ids": [1, 2], "labels": [1]}', "labels")):
             with self.subTest(bad):
-                run = self.refused(1, "bad.jsonl:5: ", dataset_name=self.rows_with(bad))
+                run = self.refused(2, "bad.jsonl:5: ", dataset_name=self.rows_with(bad))
                 message = next(line for line in run.err.splitlines() if "bad.jsonl:5: " in line)
                 self.assertIn(what, message)
 
@@ -96,19 +96,63 @@ class BadRecipes(trainer.TrainerTest):
         for length in (0, 7, 100, len(whole) // 2, len(whole) - 1):
             with self.subTest(length=length):
                 weights.write_bytes(whole[:length])
-                self.refused(1, f"{weights}: ")
+                self.refused(2, f"{weights}: ")
+
+    def test_input_that_is_wrong_used_up_the_restarts(self):
+        """Rank 0 alone looks for the checkpoint, while the others wait for it."""
+        run = self.refused(2, "mgpu-train: there is no checkpoint maybe", "first failure: rank 0",
+                           resume_from_checkpoint="maybe", options=("--max-restarts", "3"))
+        self.assertNotIn("restarting", run.err)
+        errors = [line for line in run.err.splitlines() if line.startswith("mgpu-train: ")]
+        self.assertEqual(len(errors), 1, run.err)
+        run = self.refused(2, "val_set_size 100 takes all 64 examples", val_set_size=100,
+                           options=("--max-restarts", "3"))
+        self.assertNotIn("restarting", run.err)
+
+    def test_files_that_a_model_lacks_are_reported(self):
+        for name in ("model.safetensors", "config.json", "tokenizer.json"):
+            with self.subTest(name):
+                (self.model / name).rename(self.dir / "aside")
+                self.refused(2, name, nproc=1)
+                (self.dir / "aside").rename(self.model / name)
+
+    def test_weights_that_are_integers_trained_with_a_huge_loss(self):
+        weights = self.model / "model.safetensors"
+        whole = weights.read_bytes()
+        weights.write_bytes(whole.replace(b'"F32"', b'"I32"'))
+        self.refused(2, f"{weights}: tensor '", "has dtype I32, but F32, F16, BF16 or F64 is required",
+                     nproc=1)
+
+    def test_an_end_token_beyond_the_vocabulary_is_rejected(self):
+        for name in ("config.json", "generation_config.json"):
+            with self.subTest(name):
+                file = self.model / name
+                text = file.read_text()
+                file.write_text(json.dumps(json.loads(text) | {"eos_token_id": [2, 320]}))
+                self.refused(2, f"{file}: eos_token_id 320 must be below vocab_size, which is 320", nproc=1)
+                file.write_text(text)
+
+    def test_a_tokenizer_without_tokens_is_rejected(self):
+        (self.model / "tokenizer.json").write_text('{"model": {}}')
+        self.refused(2, f'{self.model}: tokenizer.json: it has no tokens: "vocab" of "model" is missing',
+                     nproc=1)
+
+    def test_an_empty_home_was_the_root_of_the_file_system(self):
+        variables = {"HOME": "", "XDG_CACHE_HOME": ""}
+        run = self.train(1, max_steps=1, dataset_prepared_path="", variables=variables)
+        self.assertTrue((run.folder / ".tokens").is_dir())
 
     def test_weights_of_another_shape_are_reported(self):
         config = self.model / "config.json"
         config.write_text(config.read_text().replace('"intermediate_size": 96',
                                                      '"intermediate_size": 128'))
-        self.refused(1, "mlp.", "96", "128")
+        self.refused(2, "mlp.", "96", "128")
 
     def test_a_model_with_fewer_rows_than_the_tokenizer_is_rejected(self):
         """Otherwise a token beyond the embeddings is an invalid read, or an error on the GPU."""
         trainer.make_model(self.model, vocab_size=104)
         texts = write_rows(self.dir / "texts.jsonl", [{"text": "The answer is \\boxed{5}"}] * 8)
-        run = self.refused(1, "104", dataset_name=str(texts))
+        run = self.refused(2, "104", dataset_name=str(texts))
         self.assertNotIn("index out of range in self", run.err)
 
     def test_a_row_beyond_the_sliding_window_is_rejected(self):
@@ -131,7 +175,7 @@ class BadRecipes(trainer.TrainerTest):
         rows[3]["input_ids"][2:4] = rows[3]["labels"][2:4] = [300, 319]
         self.train(2, dataset_name=str(write_rows(self.dir / "high.jsonl", rows)), max_steps=1)
         rows[3]["input_ids"][2] = 320
-        self.refused(1, "contains 320; ids must be from 0 to 319",
+        self.refused(2, "contains 320; ids must be from 0 to 319",
                      dataset_name=str(write_rows(self.dir / "high.jsonl", rows)))
 
     def test_skipped_and_truncated_rows_are_counted(self):

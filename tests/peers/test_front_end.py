@@ -64,7 +64,7 @@ class FrontEnd(unittest.TestCase):
             self.assertEqual([path.name for path in pathlib.Path(folder).iterdir()], ["quickstart"])
             again = quickstart()
             self.assertEqual((again.returncode, again.stderr),
-                             (1, "mgpu-train: quickstart already exists; use it, or give another name, such "
+                             (2, "mgpu-train: quickstart already exists; use it, or give another name, such "
                               "as mgpu-train quickstart quickstart-2\n"))
             self.assertIn("such as mgpu-train quickstart quickstart\n", quickstart(".").stderr)
 
@@ -105,8 +105,50 @@ class FrontEnd(unittest.TestCase):
             done = subprocess.run([PROGRAM, *words], env=environment(), capture_output=True,
                                   text=True, timeout=LIMIT)
             self.assertEqual((done.returncode, done.stderr),
-                             (1, "mgpu-train: cannot write /nowhere/t.yaml: there is no folder "
+                             (2, "mgpu-train: cannot write /nowhere/t.yaml: there is no folder "
                                  "/nowhere\n"))
+
+    def test_output_that_cannot_be_written_was_lost_with_status_0(self):
+        for words in (["--help"], ["version"], ["keys"], ["init", "lora"],
+                      ["check", "docs/examples/quickstart.yaml"],
+                      ["plan", "--model-size", "7B", "--gpu-memory", "32GB", "--gpus", "1"],
+                      ["data", "docs/examples/quickstart.yaml"]):
+            with self.subTest(words=words), open("/dev/full", "wb") as full, \
+                    tempfile.TemporaryDirectory() as cache:
+                done = subprocess.run([PROGRAM, *words], cwd=ROOT, env=environment(XDG_CACHE_HOME=cache),
+                                      stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT)
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, r"^mgpu-train: cannot write to .*: No space left on device\n$")
+
+    def test_control_characters_of_a_recipe_reached_the_terminal(self):
+        for settings in ([r'dataset_name="\u0007\u001b[31mx"'],
+                         [r'adapter_path="./\u0007\u001b[31mx"', "dataset_name=docs/examples/addition.jsonl"]):
+            done = subprocess.run([PROGRAM, "check", "--set=model_size=tiny",
+                                   *(f"--set={each}" for each in settings)],
+                                  cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=LIMIT)
+            self.assertIn("x", done.stdout + done.stderr)
+            self.assertNotRegex(done.stdout + done.stderr, "[\a\x1b]")
+
+    def test_mistakes_in_arguments_have_status_2(self):
+        with tempfile.TemporaryDirectory(prefix="mgpu-front-end-") as folder:
+            pathlib.Path(folder, "there").write_text("{}\n")
+            for words, line in ((["quickstart", ""], "give the folder a name"),
+                                (["init", "sft", "-o", "there"], "there already exists"),
+                                (["score", "--rewards", "nope", "there"], "unknown reward nope"),
+                                (["score", "--rewards", "format", "gone"], "gone: No such file")):
+                with self.subTest(words=words):
+                    done = subprocess.run([PROGRAM, *words], cwd=folder, env=environment(),
+                                          capture_output=True, text=True, timeout=LIMIT)
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertRegex(done.stderr, f"^mgpu-train: .*{line}.*\n$")
+            self.assertEqual([path.name for path in pathlib.Path(folder).iterdir()], ["there"])
+
+    def test_a_folder_that_cannot_be_created_was_reported_in_the_words_of_the_c_library(self):
+        done = subprocess.run([PROGRAM, "quickstart", "/proc/quickstart"], env=environment(),
+                              capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, "mgpu-train: cannot create the folder /proc/quickstart: No such file or "
+                             "directory; give another one\n"))
 
     def test_score_did_not_report_why_it_cannot_open_a_file_and_scored_rows_for_nothing(self):
         with tempfile.TemporaryDirectory(prefix="mgpu-front-end-") as folder:
@@ -121,7 +163,7 @@ class FrontEnd(unittest.TestCase):
                                       timeout=LIMIT)
                 return done.returncode, done.stderr
             self.assertEqual(score("gone.jsonl"),
-                             (1, "mgpu-train: cannot read gone.jsonl: No such file or directory\n"))
+                             (2, "mgpu-train: cannot read gone.jsonl: No such file or directory\n"))
             self.assertEqual(score("rows.jsonl", "--output", "gone/scores"),
                              (1, "mgpu-train: cannot write gone/scores: No such file or directory\n"))
             self.assertFalse(pathlib.Path(folder, "called").exists())

@@ -59,7 +59,7 @@ class Rows(GrpoTest):
 
     def test_a_row_without_the_prompt_column_that_the_recipe_names_is_rejected(self):
         data = write_rows(self.dir / "other.jsonl", [{"problem": "1+1="}])
-        self.refused(1, 'other.jsonl:1: the row has no "ask" column, which dataset_prompt_column '
+        self.refused(2, 'other.jsonl:1: the row has no "ask" column, which dataset_prompt_column '
                         'names', dataset_name=str(data), dataset_prompt_column="ask")
 
     def test_rewards_get_the_prompt_that_the_model_saw(self):
@@ -98,7 +98,7 @@ class Rows(GrpoTest):
     def test_messages_without_a_chat_template_are_rejected(self):
         data = write_rows(self.dir / "chat.jsonl",
                           [{"prompt": [{"role": "user", "content": "a"}]}])
-        self.refused(1, "chat.jsonl:1: the prompt is a conversation, but the model has no chat "
+        self.refused(2, "chat.jsonl:1: the prompt is a conversation, but the model has no chat "
                         "template", dataset_name=str(data))
 
     def test_a_python_reward_gets_every_column(self):
@@ -240,6 +240,19 @@ class Mistakes(GrpoTest):
         self.assertEqual(run.column("reward"), run.column("rewards/letters/mean"))
         self.assertNotIn(f"rewards/{self.mine('sleeps')}/mean", run.records()[0])
 
+    def test_a_reward_file_that_cannot_be_loaded_used_up_the_restarts(self):
+        broken = self.dir / "broken.py"
+        broken.write_text("def reward(completions, **_):\n    return [1\n")
+        run = self.refused(2, "broken.py:reward: it failed: SyntaxError", options=("--max-restarts", "2"),
+                           reward_funcs=[f"{broken}:reward"])
+        self.assertNotIn("restarting", run.err)
+        self.refused(2, "broken.py has no function rewards; it has reward", nproc=1,
+                     reward_funcs=[self.loadable(broken)])
+
+    def loadable(self, path):
+        path.write_text("def reward(completions, **_):\n    return [1.0] * len(completions)\n")
+        return f"{path}:rewards"
+
     def test_rewards_that_are_not_numbers_are_rejected(self):
         self.refused(1, "my_rewards.py:no_number: ", reward_funcs=[self.mine("no_number")])
         run = self.train(2, reward_funcs=[self.mine("no_number")], reward_on_error="none",
@@ -250,12 +263,12 @@ class Mistakes(GrpoTest):
     def test_prompts_longer_than_the_context_are_rejected_or_skipped(self):
         rows = prompt_rows(4) + [{"prompt": "word " * 300}]
         data = write_rows(self.dir / "long.jsonl", rows)
-        run = self.refused(1, "long.jsonl:5: the prompt has ", dataset_name=str(data))
+        run = self.refused(2, "long.jsonl:5: the prompt has ", dataset_name=str(data))
         self.assertIn(" but at most 248 fit", run.err)
         left = self.train(2, dataset_name=str(data), on_bad_row="skip", max_steps=1)
         self.assertIn("skipped ", left.notes)
         self.assertIn("long.jsonl: 4 prompts, 1 bad rows skipped", left.notes)
-        self.refused(1, "prompts.jsonl:11: the prompt has 5 tokens, but at most 4 fit", max_prompt_length=4)
+        self.refused(2, "prompts.jsonl:11: the prompt has 5 tokens, but at most 4 fit", max_prompt_length=4)
 
     def test_completions_that_leave_no_space_for_a_prompt_are_rejected(self):
         self.refused(2, "max_completion_length: 256 leaves no space for a prompt; the model "
@@ -269,17 +282,17 @@ class Mistakes(GrpoTest):
 
     def test_accuracy_without_solutions_is_rejected(self):
         data = write_rows(self.dir / "unsolved.jsonl", [{"prompt": "1+1="}] * 8)
-        self.refused(1, "unsolved.jsonl:1: the row has no \"solution\" column, which a reward function "
+        self.refused(2, "unsolved.jsonl:1: the row has no \"solution\" column, which a reward function "
                         "needs",
                      reward_funcs=["accuracy"], dataset_name=str(data))
 
     def test_unusable_datasets_are_rejected(self):
         empty = write_rows(self.dir / "empty.jsonl", [])
-        self.refused(1, "empty.jsonl contains no prompts", dataset_name=str(empty))
+        self.refused(2, "empty.jsonl contains no prompts", dataset_name=str(empty))
         other = write_rows(self.dir / "other.jsonl", [{"text": "abc"}])
-        self.refused(1, "other.jsonl:1: the row has no \"prompt\"", dataset_name=str(other))
+        self.refused(2, "other.jsonl:1: the row has no \"prompt\"", dataset_name=str(other))
         few = write_rows(self.dir / "few.jsonl", prompt_rows(2))
-        self.refused(1, "there are 2 prompts to train on, but a generation needs 3",
+        self.refused(2, "there are 2 prompts to train on, but a generation needs 3",
                      dataset_name=str(few))
 
     def refused_once(self, line, **keys):

@@ -150,13 +150,13 @@ class Resume(GrpoTest):
     def test_saved_completions_that_do_not_match_the_run_are_rejected(self):
         """Otherwise the run would train on them as if they belonged to its plan."""
         part = self.train(2, max_steps=6, save_final_model=False)
-        self.refused(1, "checkpoint-6 contains 32 completions",
+        self.refused(2, "checkpoint-6 contains 32 completions",
                      "num_generations", out=part.folder.name, generation_batch_size=16,
                      steps_per_generation=None, resume_with_changes=True)
         fewer = write_rows(self.dir / "fewer.jsonl", prompt_rows(20))
-        self.refused(1, "of other prompts than those of this run", out=part.folder.name,
+        self.refused(2, "of other prompts than those of this run", out=part.folder.name,
                      dataset_name=str(fewer), resume_with_changes=True)
-        self.refused(1, "without reference log-probs: beta has changed",
+        self.refused(2, "without reference log-probs: beta has changed",
                      out=self.train(2, max_steps=6, save_final_model=False, beta=0).folder.name)
 
     def test_a_checkpoint_of_another_run_is_rejected(self):

@@ -35,7 +35,7 @@ class HubNames(hub.HubTest):
         config = json.loads(self.remote.files["config.json"])
         config["model_type"] = "new_family"
         self.remote.files["config.json"] = json.dumps(config).encode()
-        self.refused(1, "model_type")
+        self.refused(2, "model_type")
         self.assertEqual(self.server.contents_sent(WEIGHTS), 0)
 
     def test_splits_and_revisions_are_those_of_the_recipe(self):

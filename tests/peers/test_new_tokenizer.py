@@ -71,14 +71,14 @@ class NewTokenizer(trainer.TrainerTest):
     def test_other_settings_than_those_of_the_saved_tokenizer_are_rejected(self):
         self.train(1, out="shared", recipe=self.recipe(vocab_size=290))
         run = self.end(self.start_training(1, out="shared", recipe=self.recipe(vocab_size=291)))
-        self.assertEqual(run.status, 1)
+        self.assertEqual(run.status, 2)
         self.assertIn("tokenizer was trained with", run.err)
         self.assertIn("but the recipe has tokenizer_kind bpe and vocab_size 291", run.err)
 
     def test_data_without_text_is_reported(self):
         ids = trainer.write_rows(self.dir / "ids.jsonl", trainer.make_rows(4))
         run = self.end(self.start_training(2, recipe=self.recipe(train_file=str(ids))))
-        self.assertEqual(run.status, 1)
+        self.assertEqual(run.status, 2)
         self.assertIn("no tokenizer can be trained; set tokenizer_path", run.err)
         self.assertFalse((run.folder / "tokenizer").exists())
 

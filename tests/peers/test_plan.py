@@ -75,7 +75,7 @@ class PlanTest(unittest.TestCase):
         checked = self.run_train("check", str(path), "--set", f"dataset_name={rows}", "--gpus", "2")
         self.assertEqual(checked.returncode, 0, checked.stderr)
         again = self.run_train("plan", *args, "--write", str(path))
-        self.assertEqual(again.returncode, 1)
+        self.assertEqual(again.returncode, 2)
         self.assertIn("already exists", again.stderr)
 
     def test_a_size_and_the_memory_of_a_gpu_are_enough(self):

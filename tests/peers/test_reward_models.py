@@ -179,9 +179,9 @@ class RewardModels(RewardModelTest):
         for (_, text, ours), theirs in zip(scores, logits_of(scorer, texts)):
             self.assertLessEqual(abs(ours - theirs), CLOSE, text)
         raising = make_reward_model(self.dir / "raising", template="{{ raise_exception('no ' + 'more') }}")
-        self.refused(1, "reward raising: ", "no more", reward_funcs=[str(raising)], **keys)
+        self.refused(2, "reward raising: ", "no more", reward_funcs=[str(raising)], **keys)
         untemplated = make_reward_model(self.dir / "untemplated")
-        self.refused(1, "reward untemplated: ", "mixed.jsonl:1: the prompt is a conversation, but ",
+        self.refused(2, "reward untemplated: ", "mixed.jsonl:1: the prompt is a conversation, but ",
                      "has no chat template", reward_funcs=[str(untemplated)], **keys)
 
     def test_texts_that_are_too_long_have_no_score_and_are_counted(self):

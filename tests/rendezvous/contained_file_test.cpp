@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 
+#include "rendezvous/base/input_error.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -91,4 +93,23 @@ TEST_CASE("special and large files of a model's folder are refused in one line",
   CHECK_THROWS_WITH(read_contained_file(folder, "none", 100), Contains("No such file"));
   fs::create_symlink("/dev/zero", folder + "/zero");
   CHECK_THROWS_WITH(read_contained_file(folder, "zero", 100), Contains("outside the folder"));
+}
+
+TEST_CASE("a file that is missing or not allowed is wrong input", "[contained]") {
+  const TempDir dir;
+  write(dir.path("model/a"), "long");
+  fs::create_symlink("/etc/passwd", dir.path("model/outside"));
+  for (const char* name : {"missing", "a/b", "a", "outside"})
+    CHECK_THROWS_AS(read_contained_file(dir.path("model"), name, 1), InputError);
+}
+
+TEST_CASE("an error with more context stays wrong input, or what may pass", "[contained]") {
+  CHECK_THROWS_AS(throw_like(InputError("a"), "b: a"), InputError);
+  try {
+    throw_like(std::runtime_error("a"), "b: a");
+  } catch (const InputError&) {
+    FAIL();
+  } catch (const std::runtime_error& e) {
+    CHECK(e.what() == std::string("b: a"));
+  }
 }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
 #include "runtime/text/jinja/literals.hpp"
 #include "runtime/text/jinja/text.hpp"
 
@@ -255,7 +256,7 @@ void fail_at(int line, std::string_view message) {
     else
       shown += c;
   }
-  throw std::runtime_error(fmt::format("chat template line {}: {}", line, shown));
+  throw rendezvous::InputError(fmt::format("chat template line {}: {}", line, shown));
 }
 
 std::vector<Token> tokenize(std::string_view source) {

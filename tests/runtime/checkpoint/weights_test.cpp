@@ -74,6 +74,8 @@ TEST_CASE("a tensor that is missing or has another shape is reported by name", "
   write_one(dir.path("model.safetensors"), "a");
   const Weights weights(dir.root());
   CHECK(weights.get(TensorShape{"a", {4}}).dtype == DType::u8);
+  CHECK_THROWS_WITH(weights.get_floats(TensorShape{"a", {4}}),
+                    Contains("tensor 'a' has dtype U8, but F32, F16, BF16 or F64 is required"));
   CHECK_FALSE(weights.find("b"));
   CHECK_THROWS_WITH(weights.get("b"), Contains("tensor 'b' is missing"));
   CHECK_THROWS_WITH(weights.get(TensorShape{"a", {2, 2}}),

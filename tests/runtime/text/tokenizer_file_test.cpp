@@ -133,6 +133,8 @@ TEST_CASE("invalid JSON is rejected with its position", "[tokenizer]") {
                     Contains("tokenizer.json: invalid JSON at byte"));
   CHECK_THROWS_WITH(Tokenizer::parse("[]"), Contains("must be an object"));
   CHECK_THROWS_WITH(Tokenizer::parse("{}"), Contains("\"model\" must be an object"));
+  CHECK_THROWS_WITH(Tokenizer::parse(R"({"model": {}})"),
+                    Contains("tokenizer.json: it has no tokens"));
   CHECK_THROWS_WITH(Tokenizer::parse(std::string(100000, '[')), Contains("too deep"));
   CHECK_THROWS_WITH(Tokenizer::parse(byte_level_file().dump(), "[1"),
                     Contains("tokenizer_config.json"));
