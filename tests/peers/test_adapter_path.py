@@ -122,7 +122,7 @@ class AdapterPath(trainer.TrainerTest):
         config = json.loads(path.read_text())
         path.write_text(json.dumps({**config, "target_modules": ["q_proj", "v_proj"]}))
         run = self.end(self.start_training(adapter_path=str(first.folder)))
-        self.assertEqual(run.status, 1)
+        self.assertEqual(run.status, 2)
         self.assertIn("down_proj", run.err)
         run = self.end(self.start_training(adapter_path=str(self.dir / "nowhere")))
         self.assertEqual(run.status, 2)

@@ -59,7 +59,7 @@ class Evaluation(EvaluationTest):
         keys = dict(eval_dataset=path, eval_strategy="steps", eval_steps=1, max_steps=1,
                     learning_rate=0)
         run = self.end(self.start_training(2, **{**self.KEYS, **keys}))
-        self.assertEqual(run.status, 1)
+        self.assertEqual(run.status, 2)
         self.assertIn("held-back-7.jsonl:8: ", run.err)
         run = self.evaluate(on_bad_row="skip", **keys)
         self.assertIn("held-back-7.jsonl: 1 of 8 rows skipped as bad; the first: ", run.notes)

@@ -56,7 +56,7 @@ class Streaming(trainer.TrainerTest):
                 self.assert_no_windows()
         run = self.end(self.start_training(out=part.folder.name, max_steps=20,
                                            **{**self.KEYS, "packing": True, "buffer_size": 24}))
-        self.assertEqual(run.status, 1, run.err)
+        self.assertEqual(run.status, 2, run.err)
         self.assertIn("streaming was windows of 20 rows and is now windows of 24 rows", run.err)
 
     def test_a_file_that_becomes_shorter_while_it_is_read_is_named(self):
@@ -145,6 +145,6 @@ class Streaming(trainer.TrainerTest):
         path = self.dir / "bad.jsonl"
         path.write_text("\n".join(rows) + "\n")
         run = self.end(self.start_training(dataset_name=str(path), max_steps=20, **self.KEYS))
-        self.assertEqual(run.status, 1)
+        self.assertEqual(run.status, 2)
         self.assertIn("bad.jsonl:41: ", run.err)
         self.assert_no_windows()
