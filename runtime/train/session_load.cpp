@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "rendezvous/base/input_error.hpp"
 #include "runtime/train/adapter_start.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/rank_device.hpp"
@@ -30,7 +29,8 @@ void Session::resume(const std::string& checkpoint, std::int64_t global_batch,
                      const Fingerprint& fingerprint) {
   progress_ = saver_->read_progress(checkpoint);
   if (progress_.global_batch != global_batch) {
-    throw rendezvous::InputError(
+    // No InputError: the next attempt of an elastic job may have the former number of ranks again.
+    throw std::runtime_error(
         fmt::format("{} was saved with {} sequences per step, but this run uses {}; set "
                     "global_batch_size: {} "
                     "to resume, or resume_from_checkpoint: no to start over",

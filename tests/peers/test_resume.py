@@ -278,7 +278,7 @@ class Resume(trainer.TrainerTest):
         part = self.train_to(4)
         run = self.end(self.start_training(2, out=part.folder.name, global_batch_size=16,
                                            max_steps=8))
-        self.assertEqual(run.status, 2)
+        self.assertEqual(run.status, 1)
         self.assertIn("global_batch_size: 8", run.err)
 
     def test_a_checkpoint_of_another_run_is_rejected(self):

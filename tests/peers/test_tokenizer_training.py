@@ -150,10 +150,10 @@ class Training(unittest.TestCase):
         ids = self.write_text(['{"input_ids": [1, 2]}\n'], "ids.jsonl")
         good = self.write_text(["abc abc\n"], "good.txt")
         for args, status, message in [
-                ((empty,), 1, f"cannot train a tokenizer: {empty} contains no text"),
-                ((torn,), 1, f"{torn}:2: byte 5 is not valid UTF-8; convert the file to UTF-8, "
+                ((empty,), 2, f"cannot train a tokenizer: {empty} contains no text"),
+                ((torn,), 2, f"{torn}:2: byte 5 is not valid UTF-8; convert the file to UTF-8, "
                  "for example with iconv -t UTF-8"),
-                ((ids,), 1, "token ids, from which no tokenizer can be trained"),
+                ((ids,), 2, "token ids, from which no tokenizer can be trained"),
                 ((self.dir / "no.txt",), 1, "No such file or directory"),
                 ((good, "--vocab-size", 258), 2, "--vocab-size 258: --kind bpe needs at least 259"),
                 ((good, "--kind", "characters", "--vocab-size", 4), 2, "needs at least 5"),
