@@ -243,7 +243,7 @@ class RewardModels(RewardModelTest):
         done = trainer.subprocess.run(
             [trainer.BIN / "mgpu-train", "score", "--rewards", str(scorer), rows],
             capture_output=True, text=True, timeout=trainer.LIMIT)
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr.count("\n"), 1)
         self.assertIn("is a model; mgpu-train score supports reward functions only", done.stderr)
 
