@@ -270,15 +270,6 @@ TEST_CASE("real last lines of programs without exceptions have the kind of their
        "lower learning_rate, check the data, or set on_non_finite: skip",
        Kind::nan},
       {"Loss is nan, stopping training", Kind::nan},
-      {"mgpu-train: data/train.jsonl: its rows are conversations, but the tokenizer has no chat "
-       "template; set chat_template",
-       Kind::data_error},
-      {"mgpu-train: train.jsonl: assistant_only_loss requires conversations, but its rows have the "
-       "format text",
-       Kind::data_error},
-      {"mgpu-train: no example is left: no row has a target token within max_length 4; the first "
-       "file is train.jsonl",
-       Kind::data_error},
       {"mgpu-train: data/train.jsonl:17: invalid JSON at byte 6: expected a value, near \"}\"",
        Kind::data_error},
       {"/usr/bin/python3: No module named no_such_module", Kind::import_error},
