@@ -105,6 +105,7 @@ void start(std::string_view text) {
   expected.insert(expected.end(), program.args.begin(), program.args.end());
   require(shell.program == expected && shell.exported == variables);
   require(shell.folder == program.workdir);
+  require(shell.errors == std::string(kStartLine) + "\n");
 }
 
 }  // namespace

@@ -12,8 +12,9 @@
 namespace mgpu::fuzz {
 
 // As much of a POSIX shell as the scripts that start agents need: quotes, variables, "$@", printf
-// in a command substitution, cd, export, set, exec, and || after a command that succeeds. Aborts at
-// anything else, because such a script would run something that was not meant.
+// in a command substitution and of a line to stderr, cd, export, set, exec, and || after a command
+// that succeeds. Aborts at anything else, because such a script would run something that was not
+// meant.
 class Shell {
  public:
   // Runs a script line by line, as `read` and `eval` do. Nothing may follow the exec.
@@ -31,6 +32,7 @@ class Shell {
   std::vector<std::string> program;  // of exec: the file and its arguments
   std::map<std::string, std::string> exported;
   std::string folder;
+  std::string errors;  // what it wrote to stderr
 
  private:
   using Words = std::vector<std::string>;
@@ -63,9 +65,14 @@ class Shell {
       return;
     }
     Words words = read_word();
-    while (!text_.starts_with(" ||") && take(" "))
+    while (!text_.starts_with(" ||") && !text_.starts_with(" >") && take(" "))
       for (auto& word : read_word()) words.push_back(std::move(word));
-    execute(words);
+    if (take(" >&2")) {
+      require(words.size() == 3 && words[0] == "printf" && words[1] == "%s\\n");
+      errors += words[2] + "\n";
+    } else {
+      execute(words);
+    }
   }
 
   void execute(const Words& words) {
