@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import socket
 import textwrap
 import threading
 import time
@@ -12,6 +13,7 @@ from harness import JobTest, SLOWER, children, comm, until
 
 SECONDS = 8
 MOST_SHARE = 0.001  # of a core
+MOST_WAKEUPS = 25  # a second; here 5, and 18 if each heartbeat wakes it
 MOST_KIB = 5 << 10  # of mgpu-run and its guard; here 3.5 MiB, but a C library may be larger elsewhere
 # Rank 0 sends the heartbeats of all ranks, as often as mgpu-train does; the others sleep.
 RANKS = textwrap.dedent('''
@@ -40,6 +42,28 @@ FLOODS = textwrap.dedent('''
 ''')
 
 
+class Yardstick(threading.Thread):
+    """Wakes up as often as mgpu-run does for 8 ranks, and measures its own CPU time.
+
+    On some virtual machines a program that slept for 0.2 s is charged a millisecond for waking up, whatever
+    it does then.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.over = threading.Event()
+        self.used = 0.0  # seconds on a CPU
+
+    def run(self):
+        here, there = socket.socketpair()
+        with here, there:
+            while not self.over.wait(0.25):
+                for rank in range(4):
+                    here.send(b"heartbeat")
+                    there.recv(100)
+        self.used = time.thread_time()
+
+
 def memory(pid, field):
     """A size in /proc/PID/status, in KiB."""
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
@@ -51,23 +75,37 @@ class Cost(JobTest):
     def check(self, *options):
         job = self.start("-n", 8, "--grace", 1, *options)
         self.wait_for_files("ready", 1)
-        def used():  # seconds on a CPU
-            tasks = pathlib.Path(f"/proc/{job.pid}/task").glob("*/schedstat")
-            return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+        def threads(name, pattern):
+            for path in pathlib.Path(f"/proc/{job.pid}/task").glob("*/" + name):
+                yield int(re.search(pattern, path.read_text(), re.MULTILINE)[1])
+        def used():  # seconds on a CPU, and how often a thread has slept
+            return (sum(threads("schedstat", r"^(\d+)")) / 1e9,
+                    sum(threads("status", r"^voluntary_ctxt_switches:\s+(\d+)")))
         until(lambda: memory(job.pid, "VmRSS") < memory(job.pid, "VmHWM") - 1024, 10, "the end of the start")
-        def share():  # of a core
-            begin, before = time.monotonic(), used()
+        def shares():  # of a core: of mgpu-run, and of the yardstick
+            yardstick = Yardstick()
+            begin, (before, sleeps_before) = time.monotonic(), used()
+            yardstick.start()
             # Long enough for the samples of memory that are more frequent at first not to count much.
-            until(lambda: time.monotonic() - begin > SECONDS, SECONDS + 10)
-            return (used() - before) / (time.monotonic() - begin)
+            time.sleep(SECONDS)
+            after, sleeps_after = used()
+            seconds = time.monotonic() - begin
+            yardstick.over.set()
+            yardstick.join()
+            share, allowed = (after - before) / seconds, max(MOST_SHARE, 2 * yardstick.used / seconds)
+            wakeups = (sleeps_after - sleeps_before) / seconds
+            print(f"\n{100 * share:.3f} % of a core ({100 * allowed:.3f} %), {wakeups:.1f} wakeups/s")
+            self.assertLess(wakeups, MOST_WAKEUPS)
+            return share, allowed
         # The same work takes longer while other programs use the caches: the quietest window counts.
-        least = share()
-        for _ in range(2):
-            least = least if least < MOST_SHARE else min(least, share())
+        windows = [shares()]
+        while len(windows) < 3 and windows[-1][0] > windows[-1][1]:
+            windows.append(shares())
+        share, allowed = min(windows, key=lambda window: window[0] / window[1])
         guard, = (pid for pid in children(job.pid) if comm(pid) == "mg-guard")
         resident = memory(job.pid, "VmRSS") + memory(guard, "VmRSS")
-        print(f"\n{100 * least:.3f} % of a core, {resident / 1024:.1f} MiB")
-        self.assertLess(least, MOST_SHARE)
+        print(f"{resident / 1024:.1f} MiB")
+        self.assertLess(share, allowed)
         self.assertLess(resident, MOST_KIB)
         job.terminate()
         job.wait(20)
