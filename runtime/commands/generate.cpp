@@ -296,9 +296,12 @@ void write_completions(const std::vector<PromptRow>& rows, LoadedModel& model,
       mine.push_back(output_of(rows[first + rank + i * world], completions[i], settings, command));
     const auto lines = collect_rows(comm, std::move(mine), count);
     if (rank != 0) continue;
+    errno = 0;
     for (const auto& line : lines) out << line;
     out.flush();
-    if (!out) throw std::runtime_error("cannot write the completions");
+    if (!out)
+      rendezvous::throw_errno("cannot write to " +
+                              (command.output.empty() ? "the standard output" : command.output));
   }
   const auto summary = summary_of(counts, comm);
   if (rank == 0) std::cerr << summary << "\n";

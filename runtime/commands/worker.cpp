@@ -124,5 +124,11 @@ int run_command(const train::Command& command) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return recipes::report_errors([&] { return run_command(train::parse_command_line(argc, argv)); });
+  return recipes::report_errors([&] {
+    const auto command = train::parse_command_line(argc, argv);
+    const int status = run_command(command);
+    // Training's results are its files; without a reader of its lines it goes on.
+    if (!std::holds_alternative<train::RunCommand>(command)) recipes::finish_output();
+    return status;
+  });
 }

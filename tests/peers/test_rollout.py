@@ -25,13 +25,13 @@ class RolloutTest(trainer.TrainerTest):
         super().setUp()
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(trainer.TOKENIZER)
 
-    def generate(self, *options, model=None, ok=True, nproc=None):
+    def generate(self, *options, model=None, ok=True, nproc=None, stdout=subprocess.PIPE):
         """Runs mgpu-train directly, or as a job of `nproc` ranks."""
         words = [str(BIN / "mgpu-run"), "--nproc", str(nproc)] if nproc else []
         words += [str(BIN / "mgpu-train"), "generate", "--model", str(model or self.model)]
         words += [option if isinstance(option, bytes) else str(option) for option in options]
-        done = subprocess.run(words, capture_output=True, timeout=LIMIT * SLOWER, check=False,
-                              env=environment(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES=""))
+        done = subprocess.run(words, stdout=stdout, stderr=subprocess.PIPE, timeout=LIMIT * SLOWER,
+                              check=False, env=environment(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES=""))
         if ok:
             self.assertEqual(done.returncode, 0, done.stderr.decode(errors="replace"))
         return done
@@ -152,6 +152,16 @@ class Sampled(RolloutTest):
         alone = self.answers(prompts[:1], *options)
         for line in (beside[0], alone[0]):
             self.assertEqual(line["completion_ids"], whole[0]["completion_ids"])
+
+    def test_completions_that_could_not_be_written_were_an_error_without_a_cause(self):
+        reason = b"No space left on device\n"
+        done = self.generate("--prompt", "1+1=", "--output", "/dev/full", ok=False)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, b"mgpu-train: cannot write to /dev/full: " + reason))
+        with open("/dev/full", "wb") as full:
+            done = self.generate("--prompt", "1+1=", ok=False, stdout=full)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, b"mgpu-train: cannot write to the standard output: " + reason))
 
     def test_a_model_without_finite_logits_is_an_error(self):
         model = load_model(self.model)
