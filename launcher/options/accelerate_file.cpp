@@ -69,6 +69,7 @@ bool is_accelerate_file(const YamlNode& top) {
 LaunchFile read_accelerate_file(const YamlNode& top, const std::string& path, bool for_recipe) {
   LaunchFile file;
   std::vector<std::string> ignored, workers;
+  bool uses_cpu = false;
   const auto set = [&](const char* option, const YamlNode& key, std::string value) {
     file.settings.push_back({find_option(option), Source::config,
                              fmt::format("{}: {}", at_line(path, key.line), key.text),
@@ -88,7 +89,10 @@ LaunchFile read_accelerate_file(const YamlNode& top, const std::string& path, bo
       set("env", key, "ACCELERATE_MIXED_PRECISION=" + scalar_text(value, name));
     } else if (key.text == "enable_cpu_affinity") {
       set("numa-binding", key, "node");
+    } else if (key.text == "use_cpu") {
+      uses_cpu = true;
     } else if (key.text == "distributed_type") {
+      uses_cpu = uses_cpu || value.text == "MULTI_CPU";
       if (!is_one_of(value.text, {"MULTI_GPU", "MULTI_CPU", "NO"})) workers.push_back(value.text);
     } else if (key.text.ends_with("_config") && value.kind == YamlNode::Kind::map) {
       workers.push_back(key.text);
@@ -96,6 +100,9 @@ LaunchFile read_accelerate_file(const YamlNode& top, const std::string& path, bo
       ignored.push_back(shown(key.text, 32));
     }
   }
+  // Without it Accelerator() does not connect processes that have no GPU: each trains alone.
+  if (uses_cpu)
+    file.settings.push_back({find_option("env"), Source::config, path, "ACCELERATE_USE_CPU=true"});
   if (for_recipe) {
     file.settings.push_back({find_option("set"), Source::config, path,
                              "deepspeed=" + quoted(std::filesystem::absolute(path).string())});

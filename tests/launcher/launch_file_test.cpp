@@ -293,6 +293,14 @@ TEST_CASE("--config accepts a file of accelerate config", "[launch_file][acceler
   CHECK(o.notes.empty());
 }
 
+TEST_CASE("processes of accelerate without GPUs did not connect to each other",
+          "[launch_file][accelerate]") {
+  const std::vector<std::pair<std::string, std::string>> set{{"ACCELERATE_USE_CPU", "true"}};
+  CHECK(of_config("distributed_type: MULTI_CPU\nnum_processes: 2\nuse_cpu: true\n").env == set);
+  CHECK(of_config("distributed_type: MULTI_CPU\nnum_processes: 2\n").env == set);
+  CHECK(of_config("distributed_type: MULTI_GPU\nnum_processes: 2\nuse_cpu: true\n").notes.empty());
+}
+
 TEST_CASE("a recipe gets the accelerate config with its ZeRO stage", "[launch_file][accelerate]") {
   TempDir dir;
   const auto config = dir.path("it's zero2.yaml");
