@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "rendezvous/base/spelling.hpp"
 #include "runtime/config/reading/reading.hpp"
@@ -126,15 +127,19 @@ class DeepSpeedReader {
     for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) pair(map.items[i], map.items[i + 1]);
   }
 
+  // One note for all keys without effect: files of `accelerate config` have many.
+  void report_ignored() {
+    if (!ignored_.empty())
+      reading_.config.notes.push_back(fmt::format(
+          "{}: without effect on training, in which zero_stage decides what is sharded: {}",
+          shown(source_.name, 300), shown(fmt::format("{}", fmt::join(ignored_, ", ")), 400)));
+  }
+
  private:
   void pair(const YamlNode& key, const YamlNode& value) {
     const auto& name = key.text;
     if (is_auto(value)) return;
-    if (is_ignored(name))
-      return reading_.config.notes.push_back(
-          fmt::format("{}: {}: has no effect: mgpu-run starts the ranks, and zero_stage decides "
-                      "what is sharded",
-                      at_line(source_.name, key.line), shown(name)));
+    if (is_ignored(name)) return ignored_.push_back(shown(name, 64));
     if (const auto found = kRecipeKeys.find(name); found != kRecipeKeys.end()) {
       add_setting(found->second, key, value);
     } else if (name == "deepspeed_config" || name == "zero_optimization") {
@@ -229,6 +234,7 @@ class DeepSpeedReader {
       DeepSpeedReader reader(reading_, file);
       reader.nested_ = true;
       reader.map(top);
+      reader.report_ignored();
     } catch (const std::runtime_error& e) {
       refuse(key, e.what());
     }
@@ -247,13 +253,16 @@ class DeepSpeedReader {
 
   Reading& reading_;
   const Source& source_;
+  std::vector<std::string> ignored_;
   bool nested_ = false;  // the file was named by another one
 };
 
 }  // namespace
 
 void collect_deepspeed(Reading& reading, const YamlNode& map, const Source& source) {
-  DeepSpeedReader(reading, source).map(map);
+  DeepSpeedReader reader(reading, source);
+  reader.map(map);
+  reader.report_ignored();
 }
 
 }  // namespace mgpu::train

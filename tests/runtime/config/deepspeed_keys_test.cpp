@@ -63,6 +63,17 @@ TEST_CASE("DeepSpeed and accelerate files set the ZeRO stage and its buckets", "
              Contains("f:3: deepspeed: cannot read nowhere.json"));
 }
 
+TEST_CASE("a file of accelerate config had a note for each key that does not concern training",
+          "[recipe]") {
+  const auto config = with(
+      "deepspeed: {compute_environment: LOCAL_MACHINE, downcast_bf16: no, main_training_function: "
+      "main, num_processes: 2, distributed_type: DEEPSPEED}\n");
+  CHECK(config.notes.size() == 1);
+  CHECK(noted(config,
+              "without effect on training, in which zero_stage decides what is sharded: "
+              "compute_environment, downcast_bf16, main_training_function, num_processes"));
+}
+
 TEST_CASE("a DeepSpeed section that accelerate would ignore is an error", "[recipe]") {
   const std::string section = "deepspeed_config: {zero_optimization: {stage: 2}}";
   CHECK_THAT(mistake("deepspeed: {distributed_type: MULTI_GPU, " + section + "}\n"),
