@@ -169,6 +169,10 @@ Advantages advantages(const Scores& scores, const AdvantageOptions& options) {
                                   [](double d) { return d <= kZeroDeviation; });
   if (!deviations.empty())
     put("frac_reward_zero_std", static_cast<double>(zero) / static_cast<double>(deviations.size()));
+  const auto missing = std::ranges::count_if(out.rewards, [](double r) { return std::isnan(r); });
+  if (missing > 0)
+    put("frac_reward_missing",
+        static_cast<double>(missing) / static_cast<double>(out.rewards.size()));
   return out;
 }
 

@@ -31,7 +31,8 @@ AdvantageOptions advantage_options(const train::TrainConfig& config);
 struct Advantages {
   std::vector<double> rewards;     // weighted sums; NaN if no function applied
   std::vector<double> advantages;  // 0 if no function applied or a group's rewards are all equal
-  // reward, reward_std, rewards/<name>/mean and std, frac_reward_zero_std, over all completions.
+  // reward, reward_std, rewards/<name>/mean and std, frac_reward_zero_std, over all completions;
+  // frac_reward_missing if some have no score.
   // Metrics without a value (a function that scored none) are absent.
   std::map<std::string, double> metrics;
 };

@@ -31,6 +31,9 @@ constexpr HealthyRange kHealthyRanges[] = {
      "in most groups all completions have the same reward, so they have no advantage; use easier "
      "or "
      "harder prompts, or raise num_generations"},
+    {"frac_reward_missing", 0, .5,
+     "no reward function gave these completions a score, so they are not trained on; check "
+     "reward_funcs"},
     {"kl", -1e-3, .5,
      "the policy drifts away from the reference model; raise beta or lower learning_rate"},
     {"entropy", .05, 5, "the policy has become deterministic (low) or random (high)"},

@@ -10,12 +10,16 @@
 
 namespace mgpu::train {
 
+std::string Session::best_metric_name() const {
+  const auto& name = config_.metric_for_best_model;
+  return name.starts_with("eval_") ? name : "eval_" + name;
+}
+
 Session::BestModelDecision Session::evaluate_best_model(
     const std::map<std::string, double>& metrics) {
   BestModelDecision decision;
   const bool keeps = config_.load_best_model_at_end || config_.save_strategy == When::best;
-  auto name = config_.metric_for_best_model;
-  if (!name.starts_with("eval_")) name = "eval_" + name;
+  const auto name = best_metric_name();
   const auto found = metrics.find(name);
   if (found == metrics.end() && !keeps && config_.early_stopping_patience == 0) return decision;
   if (found == metrics.end()) {

@@ -100,6 +100,9 @@ void Session::export_model() {
   const StepReports::Phase phase(step_reports_, "checkpoint");
   if (config_.load_best_model_at_end && !best_checkpoint_.empty()) {
     saver_->publish_model(best_checkpoint_);
+    if (progress_.best_metric)
+      reporter_->note(fmt::format("the final model is that of {}, with the best {}: {:.4g}",
+                                  best_checkpoint_, best_metric_name(), *progress_.best_metric));
   } else if (last_saved_ == progress_.step) {
     saver_->publish_model(last_checkpoint_);
   } else {

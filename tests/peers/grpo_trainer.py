@@ -56,6 +56,9 @@ def sometimes(completions, prompts, **columns):
 def same(completions, **columns):
     return [1.5] * len(completions)
 
+def nothing(completions, **columns):
+    return [None] * len(completions)
+
 def knows(completions, prompts, tag, nested, **columns):
     assert len(prompts) == len(completions) == len(tag) == len(nested)
     return [float(t == "t" + p[1] and n == {"of": [p]}) for p, t, n in zip(prompts, tag, nested)]

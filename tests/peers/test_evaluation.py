@@ -101,6 +101,8 @@ class BestModel(EvaluationTest):
                                     save_strategy=strategy)
                 best = self.best_of(run)
                 self.assertEqual(self.saved(run), [best, 20])
+                self.assertRegex(run.notes, f"the final model is that of .*/checkpoint-{best}, "
+                                            "with the best eval_loss: [0-9.]+")
                 self.assert_same_weights(run.weights(),
                                          load_tensors(run.folder / f"checkpoint-{best}"))
                 state = self.state(run, 20)

@@ -158,6 +158,11 @@ class Losses(GrpoTest):
         self.assertEqual(self.moved(run), 0)
         self.assertIn("warning: frac_reward_zero_std is 1", run.notes)
 
+    def test_a_run_in_which_no_completion_has_a_score_trained_on_nothing_without_a_word(self):
+        run = self.train(1, reward_funcs=[self.mine("nothing")], max_steps=2)
+        self.assertIn("warning: frac_reward_missing is 1; no reward function gave", run.notes)
+        self.assertEqual(run.column("frac_reward_missing"), [1, 1])
+
 
 class OwnRounding(GrpoTest):
     def norm(self, **keys):

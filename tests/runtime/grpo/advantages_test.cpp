@@ -127,7 +127,8 @@ TEST_CASE("a group's only scored completion has advantage 0", "[advantages]") {
 TEST_CASE("without scores there are no advantages and no reward metrics", "[advantages]") {
   const auto got = advantages(one_function({std::nullopt, kNan}, {0, 0}), {});
   CHECK(got.advantages == std::vector<double>{0, 0});
-  CHECK(got.metrics == std::map<std::string, double>{{"frac_reward_zero_std", 0}});
+  CHECK(got.metrics ==
+        std::map<std::string, double>{{"frac_reward_zero_std", 0}, {"frac_reward_missing", 1}});
   CHECK(advantages(one_function({}, {}), {}).metrics.empty());
 }
 
