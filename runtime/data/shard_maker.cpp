@@ -75,7 +75,8 @@ Shard wait_for_shard(const Work& work, const PrepareOptions& options) {
     if (std::chrono::steady_clock::now() >= deadline)
       throw std::runtime_error(
           fmt::format("{} is missing although all ranks have finished tokenizing; set "
-                      "dataset_prepared_path to a folder that is shared by all nodes",
+                      "dataset_prepared_path to a folder that is shared by all nodes, and start "
+                      "all nodes with the same data and tokenizer",
                       path.string()));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     // Listing the folder makes a network file system refresh its view.

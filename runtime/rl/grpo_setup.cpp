@@ -53,7 +53,7 @@ void GrpoTrainer::setup() {
   prompts_.emplace(config_, *source_, recommendation_->items());
   for (const auto* prompts : {&prompts_->training(), &prompts_->eval_dataset()})
     for (const auto& model : rewards.models) require_chat_template(model, *prompts);
-  join();
+  join(fingerprint());
   if (GrpoValues(config_).uses_server()) open_server();
   config_.per_device_train_batch_size = sizes_.per_device;
   reserve_memory(rewards.models);
@@ -267,7 +267,8 @@ train::Fingerprint GrpoTrainer::fingerprint() const {
       {"num_iterations", std::to_string(sizes_.iterations)}};
   for (const char* key : {"dataset_prompt_column", "system_prompt", "chat_template_kwargs",
                           "max_prompt_length", "max_completion_length", "info_file", "beam_search",
-                          "add_gt", "dynamic_sampling", "sample_train"}) {
+                          "add_gt", "dynamic_sampling", "sample_train", "reward_funcs",
+                          "reward_weights", "beta", "loss_type", "temperature", "epsilon"}) {
     const auto found = config_.grpo.find(key);
     own[key] =
         found == config_.grpo.end() ? train::default_text(*train::find_key(key)) : found->second;

@@ -28,9 +28,15 @@ constexpr std::array kSftSettings = {"max_length",           "packing",
                                      "dataset_text_field",   "prompt_template",
                                      "completion_only_loss", "assistant_only_loss",
                                      "packing_strategy",     "dataset_exact_deduplication"};
-constexpr std::array kAdapterSettings = {"lora_r",   "lora_alpha",        "use_rslora",
-                                         "use_dora", "init_lora_weights", "loraplus_lr_ratio"};
-constexpr std::array<std::string_view, 2> kAllowed = {"learning_rate", "total_steps"};
+constexpr std::array kAdapterSettings = {"lora_r",           "lora_alpha", "lora_dropout",
+                                         "use_rslora",       "use_dora",   "init_lora_weights",
+                                         "loraplus_lr_ratio"};
+constexpr std::array kAllowedSettings = {"learning_rate", "optim",      "weight_decay",
+                                         "adam_beta1",    "adam_beta2", "adam_epsilon",
+                                         "max_grad_norm", "dtype"};
+constexpr std::array<std::string_view, 8> kAllowedOfTasks = {
+    "lora_dropout", "total_steps", "reward_funcs", "reward_weights",
+    "beta",         "loss_type",   "temperature",  "epsilon"};
 
 bool is_digest(std::string_view value) {
   return value.size() == 64 && value.find_first_not_of("0123456789abcdef") == value.npos;
@@ -38,6 +44,18 @@ bool is_digest(std::string_view value) {
 
 std::string shown_value(const std::string& value) {
   return value.empty() ? "not set" : rendezvous::shown(value, kWidestValue);
+}
+
+bool is_allowed(std::string_view key) {
+  return std::ranges::find(kAllowedSettings, key) != kAllowedSettings.end() ||
+         std::ranges::find(kAllowedOfTasks, key) != kAllowedOfTasks.end();
+}
+
+// In any order, which does not matter.
+std::string module_list(std::vector<std::string> names) {
+  std::ranges::sort(names);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return fmt::format("{}", fmt::join(names, " "));
 }
 
 std::string change_of(const std::string& key, const std::string& saved, const std::string& now) {
@@ -56,10 +74,14 @@ Fingerprint settings_fingerprint(const TrainConfig& config) {
     fingerprint[name] = key->field.show(config);
   };
   for (const auto* name : kSettings) add(name);
+  for (const auto* name : kAllowedSettings) add(name);
   if (config.task == Task::sft)
     for (const auto* name : kSftSettings) add(name);
-  if (config.use_peft)
-    for (const auto* name : kAdapterSettings) add(name);
+  if (!config.use_peft) return fingerprint;
+  for (const auto* name : kAdapterSettings) add(name);
+  fingerprint["lora_target_modules"] =
+      config.lora_target_modules.empty() ? "all" : module_list(config.lora_target_modules);
+  fingerprint["lora_modules_to_save"] = module_list(config.lora_modules_to_save);
   return fingerprint;
 }
 
@@ -71,13 +93,48 @@ std::string dataset_digest(const std::vector<DataSource>& sources,
   return data::sha256(all);
 }
 
+std::string weights_digest(const checkpoint::Weights& weights) {
+  // Enough that no two models in use have the same: a read may take a while on a network disk.
+  constexpr std::size_t kTensors = 64, kBytes = 256;
+  const auto names = weights.names();
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto tensor = weights.get(names[i]);
+    text += fmt::format("{} {} {}\n", names[i], checkpoint::name_of(tensor.dtype),
+                        fmt::join(tensor.shape, " "));
+    // True for kTensors indices, evenly spread.
+    if (i * kTensors / names.size() == (i + 1) * kTensors / names.size()) continue;
+    const auto& bytes = tensor.bytes;
+    const auto part =
+        bytes.subspan(bytes.size() / 2, std::min(kBytes, bytes.size() - bytes.size() / 2));
+    text.append(reinterpret_cast<const char*>(part.data()), part.size());
+  }
+  return data::sha256(text);
+}
+
+std::vector<std::string> differences_between(const Fingerprint& one, const Fingerprint& other) {
+  std::vector<std::string> differences;
+  for (const auto& [key, value] : one) {
+    const auto found = other.find(key);
+    const std::string theirs = found == other.end() ? "" : found->second;
+    if (value == theirs) continue;
+    differences.push_back(
+        is_digest(value) && is_digest(theirs)
+            ? fmt::format("{} has different contents", key)
+            : fmt::format("{} is {} and {}", key, shown_value(value), shown_value(theirs)));
+  }
+  for (const auto& [key, value] : other)
+    if (!one.contains(key))
+      differences.push_back(fmt::format("{} is not set and {}", key, shown_value(value)));
+  return differences;
+}
+
 RunChanges changes_between(const Fingerprint& saved, const Fingerprint& now) {
   RunChanges changes;
   for (const auto& [key, after] : now) {
     const auto before = saved.find(key);
     if (before == saved.end() || before->second == after) continue;
-    const bool allowed = std::ranges::find(kAllowed, key) != kAllowed.end();
-    (allowed ? changes.allowed : changes.other_run)
+    (is_allowed(key) ? changes.allowed : changes.other_run)
         .push_back(change_of(key, before->second, after));
   }
   return changes;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint/weights.hpp"
 #include "runtime/config/config.hpp"
 
 namespace mgpu::train {
@@ -20,12 +21,19 @@ Fingerprint settings_fingerprint(const TrainConfig& config);
 std::string dataset_digest(const std::vector<DataSource>& sources,
                            const std::vector<std::string>& digests);
 
+// The digest of a model's weights: of all names and shapes, and of a part of the values. The same
+// weights in other files have the same digest.
+std::string weights_digest(const checkpoint::Weights& weights);
+
+// One phrase for each key with different values: "max_length is 64 and 32".
+std::vector<std::string> differences_between(const Fingerprint& one, const Fingerprint& other);
+
 // The differences between the run that saved a checkpoint and the one that continues from it, one
 // phrase each: "max_length was 64 and is now 32". Keys that only one of them has are not compared:
 // another version of this program may record more of them.
 struct RunChanges {
   std::vector<std::string> other_run;  // it would be another run
-  std::vector<std::string> allowed;    // a run may continue with them: its length and learning rate
+  std::vector<std::string> allowed;    // a run may continue with them
 };
 RunChanges changes_between(const Fingerprint& saved, const Fingerprint& now);
 

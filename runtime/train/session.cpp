@@ -13,6 +13,7 @@
 #include "runtime/config/resolve.hpp"
 #include "runtime/train/device.hpp"
 #include "runtime/train/rank_device.hpp"
+#include "runtime/train/same_inputs.hpp"
 
 namespace mgpu::train {
 namespace {
@@ -143,12 +144,18 @@ void Session::begin_start() {
   });
 }
 
-void Session::join() {
+void Session::join(const Fingerprint& task) {
+  if (source_->weights) model_digest_ = weights_digest(*source_->weights);
   comm_ = joining_->take();
   request_->device_index = device_index_;
   device_ = open_device(*request_);  // in this thread too
   if (!comm_) comm_ = start_times_->measure("communicator", [&] { return connect(*request_); });
   rejoinable_ = dynamic_cast<comm::RejoinableComm*>(comm_.get());
+  if (takes_a_place()) return;
+  auto inputs = shared_settings(config_);
+  for (const auto& [key, value] : task) inputs[key] = value;
+  inputs["model_name_or_path"] = model_digest_;
+  require_same_inputs(inputs, *comm_, device_);
 }
 
 void Session::choose_algorithms(const StepOutcome& outcome) {

@@ -73,14 +73,14 @@ class Session {
   void begin_start();
   // Opens the model's files, and those of the adapter to continue from, if any.
   void open_model();
-  // Waits until the device is open and connects to the other ranks.
-  void join();
+  // Waits until the device is open and connects to the other ranks, which must train on the same as
+  // this one; `task` is what the task adds to the fingerprint of the run.
+  void join(const Fingerprint& task);
   // Creates the learner and the saver; the weights have no values yet. Chooses the memory options
   // that are `auto` (zero_stage, gradient_checkpointing) for the batch sizes in config_.
   void build();
   // Returns the path of the checkpoint to resume from, which also sets progress_, or an empty
-  // string. `task` is what the task adds to the fingerprint of the run. Throws if the checkpoint is
-  // of another run.
+  // string. `task` is that of join(). Throws if the checkpoint is of another run.
   std::string begin(std::int64_t global_batch, const Fingerprint& task);
   // Loads the weights and the optimizer's state, from the checkpoint or else from the model's
   // files, and calls `meanwhile`: with a GPU at the same time.
@@ -111,6 +111,7 @@ class Session {
   // Compares metric_for_best_model with the best value so far and updates progress_. Reports a note
   // when training stops early.
   BestModelDecision evaluate_best_model(const std::map<std::string, double>& metrics);
+  std::string best_metric_name() const;  // as an evaluation reports it
 
   // Whether this process takes the place of a lost rank in a job that goes on.
   bool takes_a_place() const { return contract_.replacement.value_or(0) > 0; }
@@ -195,6 +196,7 @@ class Session {
   std::optional<JoinRequest> request_;                             // set by begin_start()
   std::optional<Background<std::unique_ptr<comm::Comm>>> joining_;
 
+  std::string model_digest_;  // set by join()
   Fingerprint fingerprint_with(const Fingerprint& task) const;
   void load_base_model();
   // Whether the adapter begins with values that follow from the weights, which all ranks compute
@@ -218,6 +220,7 @@ class Session {
   void begin_trace();
   void resume(const std::string& checkpoint, std::int64_t global_batch,
               const Fingerprint& fingerprint);
+  [[noreturn]] void refuse_batch(const std::string& checkpoint, std::int64_t global_batch) const;
   void find_best_model(std::int64_t step);
 };
 

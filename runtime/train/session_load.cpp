@@ -22,20 +22,33 @@ Fingerprint Session::fingerprint_with(const Fingerprint& task) const {
   auto fingerprint = settings_fingerprint(config_);
   for (const auto& [key, value] : task) fingerprint[key] = value;
   fingerprint["total_steps"] = std::to_string(total_steps_);
+  fingerprint["model_name_or_path"] = model_digest_;
   return fingerprint;
+}
+
+// A first attempt is started by somebody who can choose another batch. A later one may have fewer
+// ranks than its job began with, and the next one may have them again.
+void Session::refuse_batch(const std::string& checkpoint, std::int64_t global_batch) const {
+  const auto saved = progress_.global_batch;
+  const auto at_once = config_.per_device_train_batch_size * contract_.world_size;
+  std::string advice = fmt::format("global_batch_size: {}", saved);
+  if (config_.gradient_accumulation_given && saved % at_once == 0)
+    advice = fmt::format("gradient_accumulation_steps: {}", saved / at_once);
+  else if (config_.gradient_accumulation_given)
+    advice += " without gradient_accumulation_steps";
+  const auto text = fmt::format(
+      "{} was saved with {} {} per step, but this run uses {}; set {} to resume, or "
+      "resume_from_checkpoint: no to start over",
+      checkpoint, saved, config_.task == Task::grpo ? "completions" : "sequences", global_batch,
+      advice);
+  if (contract_.restart_count == 0) throw_recipe_error(text);
+  throw std::runtime_error(text);
 }
 
 void Session::resume(const std::string& checkpoint, std::int64_t global_batch,
                      const Fingerprint& fingerprint) {
   progress_ = saver_->read_progress(checkpoint);
-  if (progress_.global_batch != global_batch) {
-    // No InputError: the next attempt of an elastic job may have the former number of ranks again.
-    throw std::runtime_error(
-        fmt::format("{} was saved with {} sequences per step, but this run uses {}; set "
-                    "global_batch_size: {} "
-                    "to resume, or resume_from_checkpoint: no to start over",
-                    checkpoint, progress_.global_batch, global_batch, progress_.global_batch));
-  }
+  if (progress_.global_batch != global_batch) refuse_batch(checkpoint, global_batch);
   for (auto& note :
        check_same_run(checkpoint, progress_.fingerprint, fingerprint, config_.resume_with_changes))
     notes_.push_back(std::move(note));

@@ -83,6 +83,7 @@ class Trainer : public Session {
   std::vector<std::uint32_t> rows_to_leave_out(const data::Dataset& dataset, const char* use);
   data::ScheduleOptions schedule_options() const;
   void plan_steps();
+  Fingerprint task_fingerprint() const;
   void load_or_resume();
   void start_loader();
   static std::size_t prefetched_steps(const TrainConfig& config);

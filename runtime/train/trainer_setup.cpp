@@ -38,7 +38,7 @@ void Trainer::setup() {
   begin_start();
   open_files();
   if (stream_) stream_->clear_folder();
-  join();
+  join(task_fingerprint());
   plan_step_batch();
   plan_memory();
   build();
@@ -122,16 +122,20 @@ void Trainer::plan_steps() {
                                    prefetched_steps(config_));
 }
 
-void Trainer::load_or_resume() {
+Fingerprint Trainer::task_fingerprint() const {
   std::vector<std::string> digests;
   if (stream_)
     digests = stream_->digests();
   else
     for (const auto& report : train_data_->reports) digests.push_back(report.digest);
-  const Fingerprint task{
+  return {
       {"dataset_name", dataset_digest(config_.dataset_name, digests)},
       {"tokenizer", encoder_digest_},
       {"streaming", stream_ ? fmt::format("windows of {} rows", stream_->window_rows()) : "no"}};
+}
+
+void Trainer::load_or_resume() {
+  const auto task = task_fingerprint();
   if (takes_a_place()) {
     begin_as_replacement(global_batch_, task);
     take_place();

@@ -1,6 +1,8 @@
-"""consistency_check_steps finds a flipped bit in one rank's memory and reports rank and tensor."""
+"""consistency_check_steps finds a flipped bit in one rank's memory and reports rank and tensor; nodes
+that would train on different things do not start."""
 
 import os
+import socket
 import unittest
 
 import trainer
@@ -77,6 +79,41 @@ class Consistency(trainer.TrainerTest):
     def test_a_run_without_replicated_weights_prints_a_note(self):
         run = self.train(2, consistency_check_steps=1, zero_stage=3, max_steps=2)
         self.assertIn("there is nothing to compare", run.notes)
+
+
+class Nodes(trainer.TrainerTest):
+    """Each node reads its own copy of the recipe, the data and the model."""
+
+    def end_of_two(self, **other):
+        """Trains on two nodes, of which the second has other settings; returns both runs."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        recipe = self.recipe()
+        jobs = [self.start_training(
+            1, recipe=recipe, options=("--nnodes", 2, "--node-rank", rank, "--master-addr", "127.0.0.1",
+                        "--master-port", port, "--insecure"),
+            out="out", max_steps=4, **(other if rank else {})) for rank in range(2)]
+        return [self.end(job) for job in jobs]
+
+    def test_nodes_with_different_recipes_data_or_models_trained_on_or_hung(self):
+        rows = trainer.write_rows(self.dir / "other.jsonl", trainer.make_rows(64, seed=2))
+        model = trainer.make_model(self.dir / "other-model", seed=5)
+        self.train(1, max_steps=1, dataset_name=str(rows))  # fills the cache of token ids
+        for other, what in (
+                (dict(learning_rate=.005), "learning_rate is "),
+                (dict(per_device_train_batch_size=2), "per_device_train_batch_size is "),
+                (dict(dataset_name=str(rows)), "dataset_name has different contents"),
+                (dict(model_name_or_path=str(model)), "model_name_or_path has different contents")):
+            with self.subTest(other):
+                runs = self.end_of_two(**other)
+                self.assertEqual([run.status for run in runs], [2, 2], runs[0].err)
+                self.assertRegex("".join(run.err for run in runs),
+                                 f"rank 0 on .* and rank 1 on .* do not train on the same: {what}")
+
+    def test_nodes_may_keep_the_same_files_elsewhere(self):
+        rows = trainer.write_rows(self.dir / "copied.jsonl", self.rows)
+        for run in self.end_of_two(dataset_name=str(rows)):
+            self.assertEqual(run.status, 0, run.err)
 
 
 if __name__ == "__main__":

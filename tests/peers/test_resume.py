@@ -278,8 +278,22 @@ class Resume(trainer.TrainerTest):
         part = self.train_to(4)
         run = self.end(self.start_training(2, out=part.folder.name, global_batch_size=16,
                                            max_steps=8))
-        self.assertEqual(run.status, 1)
-        self.assertIn("global_batch_size: 8", run.err)
+        self.assertEqual(run.status, 2)
+        self.assertIn("was saved with 8 sequences per step, but this run uses 16; set "
+                      "global_batch_size: 8 to resume", run.err)
+
+    def test_the_advice_about_another_global_batch_led_to_another_error(self):
+        part = self.train_to(4, 1, global_batch_size=8, per_device_train_batch_size=4)
+        keys = {**self.KEYS, "per_device_train_batch_size": 2, "max_steps": 8,
+                "global_batch_size": None}
+        run = self.end(self.start_training(1, out=part.folder.name, gradient_accumulation_steps=2,
+                                           **keys))
+        self.assertEqual(run.status, 2)
+        self.assertIn("set gradient_accumulation_steps: 4 to resume", run.err)
+        run = self.end(self.start_training(1, out=part.folder.name, gradient_accumulation_steps=4,
+                                           **keys))
+        self.assertEqual(run.status, 0, run.err)
+        self.assert_went_on(run, 4)
 
     def test_a_checkpoint_of_another_run_is_rejected(self):
         """Other data, another seed and another length once went on without a word."""
@@ -312,6 +326,23 @@ class Resume(trainer.TrainerTest):
                                            chat_template=str(template), **self.KEYS))
         self.assertEqual(run.status, 2)
         self.assertIn("tokenizer has other contents", run.err)
+
+    def test_another_base_model_was_ignored_or_got_the_adapter(self):
+        other = trainer.make_model(self.dir / "other-model", seed=5)
+        copied = self.dir / "copied-model"
+        shutil.copytree(self.model, copied)
+        for lora in ({}, {"lora_r": 4}):
+            with self.subTest(lora=lora):
+                part = self.train_to(4, 1, **lora)
+                run = self.end(self.start_training(1, out=part.folder.name, max_steps=8,
+                                                   model_name_or_path=str(other),
+                                                   **{**self.KEYS, **lora}))
+                self.assertEqual(run.status, 2, run.err)
+                self.assertIn("belongs to another run: model_name_or_path has other contents",
+                              run.err)
+                run = self.train_to(6, 1, out=part.folder.name, model_name_or_path=str(copied),
+                                    **lora)
+                self.assert_went_on(run, 4)
 
     def stopped(self, signo):
         """Stops a run of two ranks midway; returns it and the number of its steps."""

@@ -1,5 +1,7 @@
 #include "runtime/train/fingerprint.hpp"
 
+#include <fmt/format.h>
+
 #include "tests/support/catch.hpp"
 
 using namespace mgpu::train;
@@ -91,6 +93,29 @@ TEST_CASE("a run may be made longer and get another learning rate, with a note",
                        {{"total_steps", "12"}, {"learning_rate", "0.2"}}, false) ==
         std::vector<std::string>{"since checkpoint-8: learning_rate was 0.1 and is now 0.2",
                                  "since checkpoint-8: total_steps was 8 and is now 12"});
+}
+
+TEST_CASE("rewards and the optimizer may change, with a note", "[fingerprint]") {
+  // Once these changes were accepted without a word.
+  const auto key = GENERATE("reward_funcs", "beta", "temperature", "optim", "weight_decay", "dtype",
+                            "lora_dropout");
+  CHECK(check_same_run("checkpoint-8", {{key, "1"}}, {{key, "2"}}, false) ==
+        std::vector<std::string>{fmt::format("since checkpoint-8: {} was 1 and is now 2", key)});
+}
+
+TEST_CASE("other layers with adapters make another run, in whatever order they are named",
+          "[fingerprint]") {
+  TrainConfig config;
+  config.use_peft = true;
+  config.lora_target_modules = {"q_proj", "v_proj"};
+  const auto saved = settings_fingerprint(config);
+  config.lora_target_modules = {"v_proj", "q_proj"};
+  CHECK(settings_fingerprint(config) == saved);
+  config.lora_target_modules = {"q_proj"};
+  CHECK(refusal(saved, settings_fingerprint(config))
+            .find("lora_target_modules was q_proj v_proj and is now q_proj") != std::string::npos);
+  config.lora_target_modules = {};
+  CHECK(settings_fingerprint(config).at("lora_target_modules") == "all");
 }
 
 TEST_CASE("a checkpoint of an earlier version is accepted with a note", "[fingerprint]") {
