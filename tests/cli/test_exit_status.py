@@ -121,6 +121,21 @@ class Restarts(JobTest):
                          ("import_error", "no_module", "root", "give_up"))
         self.assertIn("not restarted: import_error before the first step", job.err)
 
+    def test_a_job_that_made_progress_survives_a_while_without_its_files(self):
+        worker = self.script(
+            'import os, socket\n'
+            'attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])\n'
+            'if attempt in (1, 2): import no_such_module_anywhere\n'
+            'if attempt == 0:\n'
+            '    launcher = socket.socket(socket.AF_UNIX)\n'
+            '    launcher.connect(os.environ["MGPU_WORKER_SOCKET"].replace("@", "\\0", 1))\n'
+            '    launcher.sendall(b\'{"rank": 0, "step": 7}\\n\')\n'
+            '    os.kill(os.getpid(), 9)\n')
+        job = self.run_job("-n", 1, "--max-restarts", 5, "--retry-delay", 0, worker)
+        self.assertEqual(job.returncode, 0, job.err)
+        self.assertEqual([attempt["cause"]["kind"] for attempt in job.report["attempts"][1:3]],
+                         ["import_error", "import_error"])
+
     def test_the_user_chooses_what_happens_after_a_kind_of_failure(self):
         worker = self.script("import no_such_module_anywhere\n")
         job = self.run_job("-n", 1, "--max-restarts", 3, "--on-failure", "import_error=restart", worker)
