@@ -276,6 +276,12 @@ class CpuLimit(JobTest):
                          f"killed by SIGXCPU: the rank has used {self.LIMIT} s of CPU time, the limit that "
                          f"ranks inherit (ulimit -t {self.LIMIT})")
 
+    def test_a_limit_of_cpu_time_that_the_rank_did_not_reach_is_no_cause(self):
+        job = self.run_job("-n", 1, "--no-python", "/bin/sh", "-c", "kill -9 $$",
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (3600, 3600)))
+        self.assertIn("killed by SIGKILL, which mgpu-run did not send", job.err)
+        self.assertNotIn("CPU time", job.err)
+
 
 class ReportFile(JobTest):
     def run_with_report(self, report, *args, **popen):
