@@ -42,7 +42,8 @@ void show(const std::string& text) {
   errno = 0;
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (!written && errno != EPIPE) mgpu::rendezvous::throw_errno("cannot write to stdout");
+  if (!written && errno != EPIPE && errno != ECONNRESET)
+    mgpu::rendezvous::throw_errno("cannot write to stdout");
 }
 
 // Runs a command that prints, and returns its status.

@@ -44,6 +44,7 @@ void EventLoop::record_exit(int local_rank, const WorkerExit& end, bool ended_by
                         .report = end.report,
                         .ended_by_us = ended_by_us,
                         .peak_bytes = end.peak_bytes,
+                        .cpu_time = end.cpu_time,
                         .suspended = std::ranges::find(suspended_, local_rank) != suspended_.end()},
                        end.when);
 }

@@ -72,6 +72,7 @@ bool describe_first_failure(AttemptResult& attempt, int local_rank, FailureTrace
                             .memory = std::move(traces.memory),
                             .gpu_fault = traces.gpu_fault,
                             .stopped_by = traces.stopped_by,
+                            .cpu_time = root->cpu_time,
                             .soft_cpu_limit = traces.soft_cpu_limit,
                             .hard_cpu_limit = traces.hard_cpu_limit});
   if (elsewhere)

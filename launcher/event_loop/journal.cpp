@@ -141,8 +141,8 @@ void Journal::write_report() {
 
 void Journal::write(const std::string& path, std::string text, const std::string& what) {
   write_(path, std::move(text), [this, path, what](int error) {
-    note(fmt::format("{} {}: {}", what, rendezvous::shown(path, 300),
-                     rendezvous::error_text(error)));
+    print_(fmt::format("mgpu-run: {} {}: {}", what, rendezvous::shown(path, 300),
+                       rendezvous::error_text(error)));
   });
 }
 

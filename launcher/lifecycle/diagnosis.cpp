@@ -70,6 +70,13 @@ constexpr std::string_view kRaiseCpuLimit =
     "start mgpu-run with a higher limit: ulimit -t unlimited, or where the limit is set "
     "(limits.conf, the service manager, the scheduler)";
 
+// Whether the rank has used about as much CPU time as the limit of so many seconds permits; 0:
+// none.
+bool is_at_cpu_limit(std::chrono::seconds used, std::uint64_t limit) {
+  constexpr std::uint64_t kInexact = 2;
+  return limit != 0 && static_cast<std::uint64_t>(used.count()) + kInexact >= limit;
+}
+
 // SIGKILL, which nothing explains but the limit of CPU time.
 Cause maybe_over_cpu_limit(std::uint64_t limit, std::string_view numbers) {
   return {Cause::Kind::killed,
@@ -100,7 +107,7 @@ Cause host_oom(const FailureEvidence& evidence, std::string_view victim) {
         fmt::format("host out of memory: the kernel's OOM killer killed {}{}{}{}", victim,
                     memory.cgroup.empty() ? "" : fmt::format(" (cgroup {})", memory.cgroup),
                     numbers.empty() ? "" : "; ", numbers);
-  } else if (evidence.hard_cpu_limit != 0) {
+  } else if (is_at_cpu_limit(evidence.cpu_time, evidence.hard_cpu_limit)) {
     return maybe_over_cpu_limit(evidence.hard_cpu_limit, numbers);
   } else if (had_enough_memory(memory)) {
     return {Cause::Kind::killed,
@@ -274,7 +281,7 @@ Cause find_cause(const FailureEvidence& evidence) {
   if (report.exec_error != 0) return {Cause::Kind::exec_failure, describe(report), {}};
   if (report.clean()) return {};
   if (report.signal == SIGKILL) return host_oom(evidence, "this rank");
-  if (report.signal == SIGXCPU && evidence.soft_cpu_limit != 0)
+  if (report.signal == SIGXCPU && is_at_cpu_limit(evidence.cpu_time, evidence.soft_cpu_limit))
     return over_cpu_limit(evidence.soft_cpu_limit);
 
   Cause own = from_rank_output(evidence);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -51,6 +52,7 @@ struct FailureEvidence {
   std::string_view gpu_fault;  // an Xid that the kernel logged during the attempt; empty: none
   // The scheduler's job, such as "Slurm job 42", if mgpu-run itself was asked to stop; else empty.
   std::string_view stopped_by = {};
+  std::chrono::seconds cpu_time{0};  // that the rank has used
   // The limits of CPU time that ranks inherit, in seconds; 0: none. At the soft one the kernel
   // sends SIGXCPU, at the hard one SIGKILL.
   std::uint64_t soft_cpu_limit = 0, hard_cpu_limit = 0;

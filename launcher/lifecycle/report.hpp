@@ -21,8 +21,9 @@ struct RankResult {
   bool ended_by_us = false;  // it exited after mgpu-run stopped it
   std::chrono::microseconds after_start{0};
   int node_rank = 0;
-  std::string host;              // empty: the job has one node
-  std::uint64_t peak_bytes = 0;  // largest resident size of its process; 0: unknown
+  std::string host;                  // empty: the job has one node
+  std::uint64_t peak_bytes = 0;      // largest resident size of its process; 0: unknown
+  std::chrono::seconds cpu_time{0};  // (see WorkerExit)
   // A new process took its place after this step, -1: after none that was reported. Empty: none
   // did.
   std::optional<std::int64_t> replaced_after = {};

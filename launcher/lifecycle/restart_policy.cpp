@@ -21,6 +21,15 @@ bool certainly_fails_again(const FailedAttempt& attempt) {
   return !attempt.of_node && attempt.certain && attempt.last_step < 0 && attempt.lasted < kImports;
 }
 
+// Whether one of the first `count` attempts, or one of which nothing is known, may have done work.
+// Then the program could be started, and what it needs may only be missing for a while.
+bool had_started_before(const std::vector<FailedAttempt>& history, std::size_t count, int before) {
+  return before > 0 || std::any_of(history.begin(), history.begin() + static_cast<long>(count),
+                                   [](const FailedAttempt& attempt) {
+                                     return attempt.last_step >= 0 || attempt.lasted >= kImports;
+                                   });
+}
+
 // Whether both attempts came about equally far, by the time that they ran.
 bool lasted_alike(const FailedAttempt& one, const FailedAttempt& other) {
   const auto longer = std::max(one.lasted, other.lasted);
@@ -45,20 +54,22 @@ std::string place_of(const FailedAttempt& attempt) {
 
 // Why the job ends although restarts are left; empty: it does not.
 std::string reason_to_give_up(const std::vector<FailedAttempt>& history,
-                              const FailurePolicies& policies) {
+                              const FailurePolicies& policies, int before) {
   const auto& last = history.back();
   const auto name = name_of(last.cause);
   const auto policy = policies.of(last.cause);
   if (policies.is_chosen(last.cause)) {
     if (policy == FailurePolicy::give_up)
       return fmt::format("not restarted: the policy for {} is give_up", name);
-  } else if (policy == FailurePolicy::give_up && certainly_fails_again(last)) {
+  } else if (policy == FailurePolicy::give_up && certainly_fails_again(last) &&
+             !had_started_before(history, history.size() - 1, before)) {
     return fmt::format(
         "not restarted: {} before the first step; a restart would not help (--on-failure "
         "{}=restart restarts anyway)",
         name, name);
   } else if (history.size() >= 2 && failed_starting_up(last) &&
-             failed_starting_up(history[history.size() - 2])) {
+             failed_starting_up(history[history.size() - 2]) &&
+             !had_started_before(history, history.size() - 2, before)) {
     return fmt::format("not restarted: {} twice within {} s of the start; a restart would not help",
                        name, kStartUp.count());
   }
@@ -89,11 +100,14 @@ Decision decide_restart(const std::vector<FailedAttempt>& history, const Restart
   const size_t failures = failures_in(history, before, limits.renewed_by_progress);
   Decision decision{.policy = limits.policies.of(history.back().cause)};
   if (failures > static_cast<size_t>(limits.max_restarts)) return decision;
-  decision.why = reason_to_give_up(history, limits.policies);
+  decision.why = reason_to_give_up(history, limits.policies, before);
   if (!decision.why.empty()) return decision;
   decision.restart = true;
   decision.counted = static_cast<int>(failures);
-  const size_t in_vain = failures_in(history, before, true);
+  // What is missing for a while needs time to come back.
+  const bool lost_its_files = !is_retryable(history.back().cause) &&
+                              had_started_before(history, history.size() - 1, before);
+  const size_t in_vain = failures_in(history, before, true) + (lost_its_files ? 1 : 0);
   if (in_vain >= 2 && limits.retry_delay.count() > 0) {
     const auto doublings = std::min<size_t>(in_vain - 2, 16);
     decision.delay = std::min(limits.retry_delay * (1L << doublings),

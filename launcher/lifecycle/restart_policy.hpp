@@ -45,7 +45,9 @@ struct RestartLimits {
 // The policy of the failure's kind can end the job although restarts are left. Unless the user has
 // chosen the policy, that needs certainty: a program that cannot start (see is_retryable) is not
 // restarted after a text that leaves no doubt and before any step, or when it fails in this way
-// twice in a row within 5 s of the start. Malformed data and NaN are not restarted when they come
+// twice in a row within 5 s of the start. Neither applies after an attempt that reported a step or
+// lasted a minute: that one has started with the same files, so they may only be missing for a
+// while, and every restart waits. Malformed data and NaN are not restarted when they come
 // twice in a row at the same step, or, if no step is known, with the same text after about the same
 // time.
 Decision decide_restart(const std::vector<FailedAttempt>& history, const RestartLimits& limits,

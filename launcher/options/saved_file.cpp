@@ -16,15 +16,18 @@ namespace fs = std::filesystem;
 
 constexpr int kMostLinks = 8;  // from /dev/stdin there are two
 
-// Whether the path is a link in /proc/<pid>/fd, or leads to one. The ranks have other descriptors.
+// Whether the path is a link in the folder of this process' descriptors, or leads to one. The ranks
+// have other descriptors, except for the stdin of rank 0.
 bool is_descriptor(fs::path path) {
   std::error_code failed;
+  const auto own = fs::canonical("/proc/self", failed).string() + "/";
+  if (failed) return false;
   for (int links = 0; links < kMostLinks; ++links) {
     const auto target = fs::read_symlink(path, failed);
     if (failed) return false;
     const auto folder = fs::canonical(path.has_parent_path() ? path.parent_path() : ".", failed);
     if (failed) return false;
-    if (folder.filename() == "fd" && folder.string().starts_with("/proc/")) return true;
+    if (folder.filename() == "fd" && folder.string().starts_with(own)) return true;
     path = folder / target;  // an absolute target replaces the folder
   }
   return false;
@@ -41,7 +44,8 @@ void require_saved_file(const std::string& target) {
       fmt::format("cannot run {}: every rank must read it from the beginning, and {}; save it to a "
                   "file and run that",
                   rendezvous::shown(target, 300),
-                  saved ? "the ranks have other descriptors" : "it is not a regular file"));
+                  saved ? "it is a descriptor of mgpu-run, which the ranks do not share"
+                        : "it is not a regular file"));
 }
 
 }  // namespace mgpu::launcher

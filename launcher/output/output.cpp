@@ -112,8 +112,17 @@ bool Output::full() const {
 bool Output::saw_mark(int local_rank) const {
   return std::ranges::any_of(std::array{false, true}, [&](bool err) {
     const auto& stream = streams_[slot(local_rank, err)];
-    return stream && stream->saw_mark();
+    return stream && stream->marks() > 0;
   });
+}
+
+void Output::mark_seen(const RankStream* who) {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const auto &out = streams_[slot(rank, false)], &err = streams_[slot(rank, true)];
+    if (!out || !err || (out.get() != who && err.get() != who)) continue;
+    if (out->marks() + err->marks() < 2) return;
+    for (const auto& stream : {out, err}) stream->expect_no_mark();
+  }
 }
 
 std::uint64_t Output::bytes_from(int local_rank) const {

@@ -38,7 +38,8 @@ class Output {
   ChildEnds open_rank(int local_rank, const std::string& prefix, const std::string& log_dir,
                       bool appends = false);
 
-  // From now on open_rank() passes on the output of a rank without the first such text.
+  // From now on open_rank() passes on the output of a rank without this line, which the rank prints
+  // once on each stream.
   void hide_mark(std::string mark) { mark_ = std::move(mark); }
   bool saw_mark(int local_rank) const;
 
@@ -83,6 +84,8 @@ class Output {
   // Soon after a flood of output the memory that it needed is given back.
   void bytes_read(std::size_t bytes);
   void release_memory();
+  // A stream has passed a mark: if that was the second one of its rank, no other will come.
+  void mark_seen(const RankStream* who);
   void flush_partial_lines();
   // Called before a stream's lines are written: ends a line that another stream left open.
   void begin_output(Sink& sink, const RankStream* who, bool line_left_open);

@@ -108,28 +108,56 @@ bool RankStream::read_once() {
     return false;
   }
   const std::string_view bytes{buffer.data(), static_cast<size_t>(n)};
-  if (route_.mark.empty())
+  if (route_.mark.empty() && !in_mark_line_)
     pass_on(bytes);
   else
     pass_on(without_mark(bytes));
   return true;
 }
 
-// Holds back an end that may be the beginning of the mark, until more arrives.
+// Holds back an end that may be the beginning of the mark. After the mark, only the one of the
+// other stream can follow, and that at once.
 std::string RankStream::without_mark(std::string_view bytes) {
   held_ += bytes;
-  const std::string_view mark = route_.mark;
-  if (const auto at = held_.find(mark); at != held_.npos) {
-    saw_mark_ = true;
-    held_.erase(at, mark.size());
-    route_.mark.clear();
-    return std::exchange(held_, {});
+  std::string text;
+  if (marks_ == 0) {
+    const std::string_view mark = route_.mark;
+    const auto at = held_.find(mark);
+    size_t kept = at != held_.npos ? held_.size() - at : std::min(mark.size() - 1, held_.size());
+    while (at == held_.npos &&
+           !mark.starts_with(std::string_view(held_).substr(held_.size() - kept)))
+      --kept;
+    text = held_.substr(0, held_.size() - kept);
+    held_.erase(0, text.size());
   }
-  size_t kept = std::min(mark.size() - 1, held_.size());
-  while (!mark.starts_with(std::string_view(held_).substr(held_.size() - kept))) --kept;
-  auto text = held_.substr(0, held_.size() - kept);
-  held_.erase(0, text.size());
+  while (skip_mark()) {
+  }
+  if (marks_ > 0 && !in_mark_line_ && !route_.mark.starts_with(held_)) route_.mark.clear();
+  if (route_.mark.empty() && !in_mark_line_) text += std::exchange(held_, {});
   return text;
+}
+
+// Removes the mark, or the rest of its line, which ends with "\r\n" on a terminal, from what is
+// held.
+bool RankStream::skip_mark() {
+  if (in_mark_line_) {
+    const auto end = held_.find_first_not_of('\r');
+    if (end == held_.npos) return false;
+    held_.erase(0, held_[end] == '\n' ? end + 1 : end);
+    in_mark_line_ = false;
+    return true;
+  }
+  if (route_.mark.empty() || !held_.starts_with(route_.mark)) return false;
+  held_.erase(0, route_.mark.size());
+  in_mark_line_ = true;
+  ++marks_;
+  output_.mark_seen(this);
+  return true;
+}
+
+void RankStream::expect_no_mark() {
+  route_.mark.clear();
+  if (!in_mark_line_ && !held_.empty()) pass_on(std::exchange(held_, {}));
 }
 
 void RankStream::pass_on(std::string_view bytes) {

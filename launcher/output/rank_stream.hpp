@@ -25,7 +25,7 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
     std::string filtered_path;  // lines with one of `needles` also go here
     std::vector<std::string> needles;
     bool appends = false;  // to the file at log_path
-    std::string mark;      // the first such text is not passed on; see saw_mark()
+    std::string mark;      // a line that is not passed on; see marks()
     bool raw = false;      // single rank: bytes are passed through unchanged
   };
 
@@ -49,13 +49,16 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
   // Gives back the memory of empty buffers. False: bytes wait in one of them.
   bool release_memory();
   std::uint64_t bytes() const { return bytes_; }  // read so far
-  bool saw_mark() const { return saw_mark_; }
+  // How often the mark was seen. Twice: also that of the other stream, which something has merged.
+  int marks() const { return marks_; }
+  void expect_no_mark();  // passes on what may be the beginning of one
   bool has_log() const { return !route_.log_path.empty(); }
 
  private:
   bool read_once();  // false when there is nothing (more) to read
   void pass_on(std::string_view bytes);
   std::string without_mark(std::string_view bytes);
+  bool skip_mark();
   void to_console(std::string_view lines, bool whole);
   void filter(std::string_view lines);
   void open_pipe();
@@ -70,7 +73,8 @@ class RankStream : public std::enable_shared_from_this<RankStream> {
   TailBuffer tail_{64 << 10};
   std::uint64_t bytes_ = 0;
   std::string held_;  // may be the beginning of the mark
-  bool saw_mark_ = false;
+  int marks_ = 0;
+  bool in_mark_line_ = false;  // after the mark: its line break is not passed on either
   bool waiting_ = false;
   bool ended_ = false;
 };

@@ -5,6 +5,8 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -17,6 +19,8 @@
 namespace mgpu::launcher {
 namespace {
 
+constexpr int kMostLinks = 40;  // that the kernel follows
+
 void check_workdir(const Options& options) {
   struct stat st{};
   if (options.workdir.empty()) return;
@@ -24,6 +28,17 @@ void check_workdir(const Options& options) {
   if (::stat(options.workdir.c_str(), &st) != 0)
     throw UsageError(fmt::format("{}: {}", origin, rendezvous::error_text(errno)));
   if (!S_ISDIR(st.st_mode)) throw UsageError(fmt::format("{}: not a directory", origin));
+}
+
+// Where a path leads that may be a dangling link.
+std::string end_of_links(std::filesystem::path path) {
+  std::error_code failed;
+  for (int links = 0; links < kMostLinks; ++links) {
+    const auto target = std::filesystem::read_symlink(path, failed);
+    if (failed) break;
+    path = path.parent_path() / target;  // an absolute target replaces the folder
+  }
+  return path.string();
 }
 
 // The report is written when the job has ended: a path that cannot be written must not be found
@@ -39,11 +54,16 @@ void check_report(const Options& options) {
   if (::stat(options.report.c_str(), &st) == 0) {
     if (S_ISDIR(st.st_mode)) refuse(EISDIR);
     if (::access(options.report.c_str(), W_OK) != 0) refuse(errno);
+    // write_file() uses the descriptors of these two; another socket cannot be opened.
+    const bool own = options.report == "/dev/stdout" || options.report == "/dev/stderr";
+    if (S_ISSOCK(st.st_mode) && !own) refuse(ENXIO);
     return;
   }
-  const auto folder = options.report.substr(0, options.report.rfind('/') + 1) + ".";
+  if (errno != ENOENT) refuse(errno);
+  const auto end = end_of_links(options.report);
+  const auto folder = end.substr(0, end.rfind('/') + 1) + ".";
   if (::access(folder.c_str(), W_OK | X_OK) != 0) refuse(errno);
-  if (options.report.ends_with('/')) refuse(EISDIR);
+  if (end.ends_with('/')) refuse(EISDIR);
 }
 
 }  // namespace

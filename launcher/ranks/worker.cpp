@@ -35,7 +35,8 @@ std::optional<WorkerExit> Worker::reap() {
   const auto status = process_.reap(&usage);
   if (!status) return std::nullopt;
   WorkerExit end{decode_wait_status(*status), now,
-                 static_cast<std::uint64_t>(usage.ru_maxrss) * 1024};
+                 static_cast<std::uint64_t>(usage.ru_maxrss) * 1024,
+                 std::chrono::seconds(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec)};
   if (exec_error_) end.report.exec_error = *exec_error_;
   return end;
 }

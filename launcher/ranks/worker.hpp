@@ -23,11 +23,13 @@ inline std::chrono::microseconds between(Clock::time_point begin, Clock::time_po
   return std::chrono::duration_cast<std::chrono::microseconds>(end - begin);
 }
 
-// How a worker exited, when that was detected, and its peak resident memory.
+// How a worker exited, when that was detected, its peak resident memory, and its CPU time with that
+// of the children for which it has waited.
 struct WorkerExit {
   ExitReport report;
   Clock::time_point when;
   std::uint64_t peak_bytes = 0;
+  std::chrono::seconds cpu_time{0};
 };
 
 // One child process in its own session and process group, so that a signal also reaches the

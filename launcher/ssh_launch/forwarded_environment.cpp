@@ -130,7 +130,7 @@ std::string script_of(const RemoteProgram& program) {
   for (const auto& word : program.args)
     script += assign("mgpu_v", word) + "set -- \"$@\" \"$mgpu_v\"\n";
   script += assign("mgpu_p", program.exe) + "[ -x \"$mgpu_p\" ] || mgpu_p=${mgpu_p##*/}\n";
-  script += fmt::format("printf '%s\\n' '{}' >&2\n", kStartLine);
+  script += fmt::format("printf '%s\\n' '{0}'\nprintf '%s\\n' '{0}' >&2\n", kStartLine);
   return script + "exec \"$mgpu_p\" \"$@\"\n";
 }
 

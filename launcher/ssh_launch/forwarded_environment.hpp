@@ -23,7 +23,8 @@ std::string sh_value(std::string_view value);
 // enough for any login shell, and reveals nothing about the job.
 extern const char* const kRunStdinScript;
 
-// The line on stderr before the program starts. An account that runs no commands does not print it.
+// The line on stdout and stderr before the program starts. An account that runs no commands does
+// not print it. It is on both, because an --ssh-command may discard one of them.
 inline constexpr const char* kStartLine = "mgpu-run: starting the agent of this host";
 
 // The lines that turn that shell into the program: they set its folder and environment, print

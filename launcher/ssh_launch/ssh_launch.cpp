@@ -102,7 +102,7 @@ class SshLaunch {
             .workdir = working_folder(), .environment = {}, .exe = own_file(program), .args = {}},
         secret_(make_secret()),
         agents_(plan_.size()) {
-    output_.hide_mark(std::string(kStartLine) + "\n");
+    output_.hide_mark(kStartLine);
   }
 
   int run() {

@@ -1,12 +1,15 @@
 """How a job ends: exit status, first failure, restarts, failure report."""
 
 import json
+import os
 import resource
 import signal
+import socket
+import subprocess
 import unittest
 from pathlib import Path
 
-from harness import JobTest, SIGNALS, SLOWER
+from harness import JobTest, MGPU_RUN, SIGNALS, SLOWER
 
 
 class ExitStatus(JobTest):
@@ -120,6 +123,21 @@ class Restarts(JobTest):
                           attempt["cause"]["role"], attempt["policy"]),
                          ("import_error", "no_module", "root", "give_up"))
         self.assertIn("not restarted: import_error before the first step", job.err)
+
+    def test_a_job_that_made_progress_survives_a_while_without_its_files(self):
+        worker = self.script(
+            'import os, socket\n'
+            'attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])\n'
+            'if attempt in (1, 2): import no_such_module_anywhere\n'
+            'if attempt == 0:\n'
+            '    launcher = socket.socket(socket.AF_UNIX)\n'
+            '    launcher.connect(os.environ["MGPU_WORKER_SOCKET"].replace("@", "\\0", 1))\n'
+            '    launcher.sendall(b\'{"rank": 0, "step": 7}\\n\')\n'
+            '    os.kill(os.getpid(), 9)\n')
+        job = self.run_job("-n", 1, "--max-restarts", 5, "--retry-delay", 0, worker)
+        self.assertEqual(job.returncode, 0, job.err)
+        self.assertEqual([attempt["cause"]["kind"] for attempt in job.report["attempts"][1:3]],
+                         ["import_error", "import_error"])
 
     def test_the_user_chooses_what_happens_after_a_kind_of_failure(self):
         worker = self.script("import no_such_module_anywhere\n")
@@ -261,10 +279,16 @@ class CpuLimit(JobTest):
                          f"killed by SIGXCPU: the rank has used {self.LIMIT} s of CPU time, the limit that "
                          f"ranks inherit (ulimit -t {self.LIMIT})")
 
+    def test_a_limit_of_cpu_time_that_the_rank_did_not_reach_is_no_cause(self):
+        job = self.run_job("-n", 1, "--no-python", "/bin/sh", "-c", "kill -9 $$",
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (3600, 3600)))
+        self.assertIn("killed by SIGKILL, which mgpu-run did not send", job.err)
+        self.assertNotIn("CPU time", job.err)
+
 
 class ReportFile(JobTest):
-    def run_with_report(self, report, *args, **popen):
-        job = self.start("--report", report, "--no-python", "true", *args, **popen)
+    def run_with_report(self, report, options=(), **popen):
+        job = self.start("--report", report, *options, "--no-python", "true", **popen)
         out, err = job.communicate(timeout=60)
         self.assertEqual(job.returncode, 0)
         return out.decode(), err.decode()
@@ -272,23 +296,57 @@ class ReportFile(JobTest):
     def test_a_report_replaces_an_older_one_whole(self):
         report = Path(self.write("r.json", "old", 0o640))
         before = report.stat()
-        kept = self.dir / "kept"
-        kept.hardlink_to(report)
-        self.assertEqual(self.run_with_report(report), ("", ""))
-        self.assertEqual(json.loads(report.read_text())["exit_status"], 0)
-        self.assertEqual(kept.read_text(), "old")
+        with report.open() as kept:
+            self.assertEqual(self.run_with_report(report), ("", ""))
+            self.assertEqual(kept.read(), "old")
+        self.assert_only(report)
         self.assertEqual(report.stat().st_mode, before.st_mode)
-        self.assertEqual(sorted(path.name for path in self.dir.iterdir()), ["kept", "r.json"])
+
+    def assert_only(self, *reports):
+        for report in reports:
+            self.assertEqual(json.loads(report.read_text())["exit_status"], 0)
+        self.assertEqual(sorted(path.name for path in self.dir.iterdir()),
+                         sorted(path.name for path in reports))
+
+    def test_a_report_keeps_its_other_names(self):
+        report, other = Path(self.write("r.json", "old")), self.dir / "other"
+        other.hardlink_to(report)
+        self.assertEqual(self.run_with_report(report), ("", ""))
+        self.assert_only(report, other)
+
+    @unittest.skipIf(os.geteuid() != 0, "only root may give a file to another user")
+    def test_a_report_keeps_its_owner(self):
+        report = Path(self.write("r.json", "old", 0o600))
+        os.chown(report, 1234, 4321)
+        self.assertEqual(self.run_with_report(report), ("", ""))
+        self.assert_only(report)
+        end = report.stat()
+        self.assertEqual((end.st_uid, end.st_gid, end.st_mode & 0o7777), (1234, 4321, 0o600))
+
+    def test_a_report_that_is_a_mount_point_is_written_in_place(self):
+        report, source = self.dir / "r.json", Path(self.write("source", "old"))
+        report.touch()
+        mounted = ["unshare", "-rm", "sh", "-c", 'mount --bind "$0" "$1" && shift && "$@"', source, report]
+        try:
+            subprocess.run([*mounted, "true"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            self.skipTest("mounts are not permitted here")
+        job = subprocess.run([*mounted, MGPU_RUN, "--report", report, "--no-python", "true"],
+                             capture_output=True, text=True, cwd=self.dir, timeout=60 * SLOWER)
+        self.assertEqual((job.returncode, job.stderr), (0, ""))
+        self.assertEqual(json.loads(source.read_text())["exit_status"], 0)
+        self.assertEqual(sorted(path.name for path in self.dir.iterdir()), ["r.json", "source"])
 
     def test_an_older_report_stays_if_the_new_one_cannot_be_written(self):
         def limit_files():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
         report = Path(self.write("r.json", "old"))
-        _, err = self.run_with_report(report, preexec_fn=limit_files)
-        self.assertEqual(err, f"mgpu-run: cannot write the report {report}: File too large\n")
-        self.assertEqual(report.read_text(), "old")
-        self.assertEqual([path.name for path in self.dir.iterdir()], ["r.json"])
+        for quiet in ([], ["--quiet"]):  # which prints errors
+            _, err = self.run_with_report(report, options=quiet, preexec_fn=limit_files)
+            self.assertEqual(err, f"mgpu-run: cannot write the report {report}: File too large\n")
+            self.assertEqual(report.read_text(), "old")
+            self.assertEqual([path.name for path in self.dir.iterdir()], ["r.json"])
 
     def test_a_report_to_a_link_or_to_stdout_goes_there(self):
         link = self.dir / "link"
@@ -298,6 +356,30 @@ class ReportFile(JobTest):
         self.assertEqual(json.loads((self.dir / "r.json").read_text())["exit_status"], 0)
         out, _ = self.run_with_report("/dev/stdout")
         self.assertEqual(json.loads(out)["exit_status"], 0)
+
+    def test_a_report_to_stdout_goes_to_a_socket_and_after_the_output_of_a_file(self):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            job = self.start("--report", "/dev/stdout", "--no-python", "true", stdout=theirs)
+            self.assertEqual((job.communicate(timeout=60 * SLOWER)[1], job.returncode), (b"", 0))
+            theirs.close()
+            with ours.makefile() as text:
+                self.assertEqual(json.load(text)["exit_status"], 0)
+        with (self.dir / "out").open("w") as out:
+            job = self.start("--report", "/dev/stdout", "--no-python", "echo", "hello", stdout=out)
+            self.assertEqual((job.communicate(timeout=60 * SLOWER)[1], job.returncode), (b"", 0))
+        self.assertIn("hello\n", (self.dir / "out").read_text())
+
+    def test_a_report_that_can_never_be_written_is_refused_at_the_start(self):
+        link, name = self.dir / "link", self.dir / "socket"
+        link.symlink_to("missing/r.json")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(name))
+            for report, reason in (link, "No such file or directory"), (name, "No such device or address"):
+                job = self.start("--report", report, "--no-python", "true")
+                err = job.communicate(timeout=60 * SLOWER)[1].decode()
+                self.assertEqual(job.returncode, 2)
+                self.assertIn(f"cannot write there: {reason}", err)
 
 
 if __name__ == "__main__":

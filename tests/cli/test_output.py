@@ -8,6 +8,8 @@ import re
 import resource
 import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -249,6 +251,14 @@ class FullDisk(JobTest):
         with os.fdopen(write, "wb") as closed:
             job = self.start("--help", stdout=closed)
         self.assertEqual((job.communicate()[1], job.returncode), (b"", 0))
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            reader = socket.create_connection(listener.getsockname())
+            connection, _ = listener.accept()
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reader.close()  # resets the connection
+        with connection:
+            job = self.start("--help", stdout=connection)
+            self.assertEqual((job.communicate()[1], job.returncode), (b"", 0))
 
     def test_a_reader_that_left_is_not_reported(self):
         read, write = os.pipe()

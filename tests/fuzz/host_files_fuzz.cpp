@@ -105,7 +105,8 @@ void start(std::string_view text) {
   expected.insert(expected.end(), program.args.begin(), program.args.end());
   require(shell.program == expected && shell.exported == variables);
   require(shell.folder == program.workdir);
-  require(shell.errors == std::string(kStartLine) + "\n");
+  const auto line = std::string(kStartLine) + "\n";
+  require(shell.lines == line && shell.errors == line);
 }
 
 }  // namespace

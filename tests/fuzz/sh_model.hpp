@@ -32,7 +32,8 @@ class Shell {
   std::vector<std::string> program;  // of exec: the file and its arguments
   std::map<std::string, std::string> exported;
   std::string folder;
-  std::string errors;  // what it wrote to stderr
+  std::string lines;   // what it wrote to stdout
+  std::string errors;  // and to stderr
 
  private:
   using Words = std::vector<std::string>;
@@ -70,6 +71,9 @@ class Shell {
     if (take(" >&2")) {
       require(words.size() == 3 && words[0] == "printf" && words[1] == "%s\\n");
       errors += words[2] + "\n";
+    } else if (words.at(0) == "printf") {
+      require(words.size() == 3 && words[1] == "%s\\n");
+      lines += words[2] + "\n";
     } else {
       execute(words);
     }

@@ -87,6 +87,19 @@ TEST_CASE("SIGKILL is out of memory if the kernel counted it, else a guess", "[d
   }
 }
 
+TEST_CASE("the limit of CPU time is the cause only of a rank that has used it", "[diagnosis]") {
+  const int signo = GENERATE(SIGKILL, SIGXCPU);
+  FailureEvidence words{.report = {.signal = Signal::numbered(signo)}};
+  words.soft_cpu_limit = words.hard_cpu_limit = 3600;
+  const std::string limit = "CPU time, the limit that ranks inherit (ulimit -t 3600)";
+  for (const auto used : {std::chrono::seconds(3598), std::chrono::seconds(3601)}) {
+    words.cpu_time = used;
+    CHECK_THAT(diagnose(words).text, Contains(limit));
+  }
+  words.cpu_time = std::chrono::seconds(3597);
+  CHECK_THAT(diagnose(words).text, !Contains("limit that ranks inherit"));
+}
+
 TEST_CASE("a rank that fails after the kernel killed its child is out of memory", "[diagnosis]") {
   FailureEvidence words{.report = kExitedWith1,
                         .stderr_tail =

@@ -143,6 +143,42 @@ TEST_CASE("a program that certainly fails again before its first step is not res
   }
 }
 
+TEST_CASE("a program that made progress is restarted although it cannot start for a while",
+          "[restart_policy]") {
+  const auto kind = GENERATE(Cause::Kind::exec_failure, Cause::Kind::usage,
+                             Cause::Kind::import_error, Cause::Kind::syntax_error);
+  const FailedAttempt cannot_start{.cause = kind, .lasted = 300ms, .certain = true, .text = "a"};
+  const RestartLimits limits{.max_restarts = 5, .retry_delay = 1s};
+  const auto delays_after = [&](History history, int before) {
+    std::vector<std::chrono::milliseconds> delays;
+    while (delays.size() < 4) {
+      history.push_back(cannot_start);
+      const auto decision = decide_restart(history, limits, before);
+      if (!decision.restart) break;
+      delays.push_back(decision.delay);
+    }
+    return delays;
+  };
+  const std::vector<std::chrono::milliseconds> growing{1s, 2s, 4s, 8s};
+  CHECK(delays_after({{Cause::Kind::killed, 9s, 41}}, 0) == growing);
+
+  SECTION("also if the program reports no steps and ran for a minute") {
+    CHECK(delays_after({{Cause::Kind::killed, 60s}}, 0).size() == 4);
+  }
+  SECTION("also if an earlier leader of the job knew about it") {
+    CHECK(delays_after({}, 1).size() == 4);
+  }
+  SECTION("but not after a failure that came as early") {
+    const std::size_t restarts = kind == Cause::Kind::exec_failure ? 1 : 0;
+    CHECK(delays_after({{Cause::Kind::killed, 9s}}, 0).size() == restarts);
+  }
+  SECTION("and until no restart is left") {
+    History history{{Cause::Kind::killed, 9s, 41}};
+    history.resize(6, cannot_start);
+    CHECK_FALSE(decide_restart(history, limits).restart);
+  }
+}
+
 TEST_CASE("data errors and NaN are not restarted when they repeat at the same step",
           "[restart_policy]") {
   const auto kind = GENERATE(Cause::Kind::data_error, Cause::Kind::nan);

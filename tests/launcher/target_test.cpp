@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+
+#include <fmt/format.h>
 
 #include "rendezvous/base/unique_fd.hpp"
 #include "tests/support/catch.hpp"
@@ -25,6 +28,28 @@ std::string write_with_mode(const std::string& path, const std::string& text, mo
 }
 
 }  // namespace
+
+TEST_CASE("a file that another process has open can be run", "[target][fork]") {
+  const TempDir dir;
+  const UniqueFd script(
+      ::open(write_with_mode(dir.path("a.py"), "pass\n").c_str(), O_RDONLY | O_CLOEXEC));
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const UniqueFd from(ends[0]);
+  UniqueFd to(ends[1]);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    to.reset();
+    char byte;
+    ::_exit(::read(from.get(), &byte, 1) == 0 ? 0 : 1);
+  }
+  Options options;
+  options.target = fmt::format("/proc/{}/fd/{}", other, script.get());
+  CHECK_NOTHROW(resolve_target(options));
+  to.reset();
+  int status = 0;
+  CHECK(::waitpid(other, &status, 0) == other);
+}
 
 TEST_CASE("a target becomes the program that is exec'ed", "[target]") {
   TempDir dir;
@@ -105,7 +130,8 @@ TEST_CASE("a target that cannot be run is named in one line", "[target]") {
       std::filesystem::create_symlink(options.target, dir.path("stdin"));
       options.target = dir.path("stdin");
     }
-    CHECK_THROWS_WITH(resolve_target(options), Contains("the ranks have other descriptors"));
+    CHECK_THROWS_WITH(resolve_target(options),
+                      Contains("it is a descriptor of mgpu-run, which the ranks do not share"));
   }
   SECTION("a program without execute permission") {
     options.no_python = true;

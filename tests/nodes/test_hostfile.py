@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import select
 import shutil
 import signal
 import socket
@@ -27,6 +28,12 @@ case $host in
 esac
 case $host in restricted*) echo "This account is not available"; exit 0 ;; esac
 login() { env -i HOME=/nonexistent FAKE_HOST="$host" PATH=/usr/bin:/bin /bin/sh -c "$*"; }
+case $host in
+  deaf) login "$*" 2>/dev/null; exit ;;
+  mute) login "$*" >/dev/null; exit ;;
+  merged) login "$*" 2>&1; exit ;;
+  terminal) { login "$*" 2>&1 >&3 | sed -u 's/$/\r/' >&2; } 3>&1 | sed -u 's/$/\r/'; exit 0 ;;
+esac
 case $host in bytewise) exec 3>&1
   { echo "mgpu-run: starting up" >&2; login "$*"; } 2>&1 >&3 | dd bs=1 status=none >&2; exit 0 ;;
 esac
@@ -154,6 +161,21 @@ class SshLaunch(JobTest):
         job = self.begin("bytewise\n", env={"DO_0": "print 1"})
         self.assertEqual((self.end(job), job.out, job.err),
                          (0, "0 0 " + "0" * 50 + "\n", "mgpu-run: starting up\n"))
+
+    def test_the_line_before_an_agent_starts_is_found_although_ssh_changes_its_output(self):
+        line = "0 0 " + "0" * 50
+        for host, out in (("deaf", f"{line}\n"), ("mute", ""), ("merged", f"{line}\n"),
+                          ("terminal", f"{line}\r\n")):
+            job = self.begin(f"{host}\n", env={"DO_0": "print 1"})
+            self.assertEqual((self.end(job), job.out, job.err), (0, out, ""))
+
+    def test_a_prompt_that_may_begin_that_line_is_shown_while_the_agent_runs(self):
+        for host in ("a", "merged"):
+            job = self.begin(f"{host}\n", env={"DO_0": "ask m"})
+            self.assertTrue(select.select([job.stdout], [], [], 30 * SLOWER)[0])
+            self.assertEqual(job.stdout.read(1), b"m")
+            job.terminate()
+            self.assertEqual(self.end(job), 143, job.err)
 
     def test_a_killed_ssh_ends_its_agent_and_the_job(self):
         job = self.begin("a\nb\n", env={"DO_0": "wait", "DO_1": "wait"})
@@ -299,6 +321,8 @@ class RealSsh(SshLaunch):
     test_no_process_outlives_the_command = None
     test_a_host_that_starts_no_agent_is_named_and_ends_the_job = None
     test_the_line_before_an_agent_starts_may_arrive_in_pieces_after_a_banner = None
+    test_the_line_before_an_agent_starts_is_found_although_ssh_changes_its_output = None
+    test_a_prompt_that_may_begin_that_line_is_shown_while_the_agent_runs = None
     test_a_usage_error_is_one_line_and_starts_nothing = None
     test_an_agent_on_this_machine_is_started_without_ssh = None
 

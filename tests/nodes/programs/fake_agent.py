@@ -1,5 +1,6 @@
 """A fake agent for --hostfile: writes down its arguments and environment, then does what DO_<rank>
-names: "exit N", "wait" for the end of its stdin, "defy" that end, or "print N" lines."""
+names: "exit N", "wait" for the end of its stdin, "ask TEXT" and wait for that end, "defy" that end,
+or "print N" lines."""
 
 import json
 import os
@@ -23,7 +24,9 @@ if verb == "defy":
         signal.signal(signo, signal.SIG_IGN)
 note(f"agent.{rank}", json.dumps({"argv": sys.argv[1:], "env": dict(os.environ),
                                   "cwd": os.getcwd(), "token": token, "pid": os.getpid()}))
-if verb in ("wait", "defy"):
+if verb == "ask":
+    print(number, end="", flush=True)
+if verb in ("wait", "ask", "defy"):
     sys.stdin.read()
     note(f"stopped.{rank}", "stopped")
     if verb == "defy":
