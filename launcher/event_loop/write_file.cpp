@@ -1,26 +1,21 @@
 #include "launcher/event_loop/write_file.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <fstream>
+#include <random>
 #include <string_view>
 
-#include <fmt/format.h>
+#include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
-int write_in_place(const std::string& path, const std::string& text) {
-  errno = 0;
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text << '\n';
-  if (out.flush()) return 0;
-  return errno != 0 ? errno : EIO;
-}
+using rendezvous::UniqueFd;
 
 // /dev/stdout may be a socket, which cannot be opened, or a file that the ranks write to.
 int own_descriptor(const std::string& path) {
@@ -29,11 +24,10 @@ int own_descriptor(const std::string& path) {
   return -1;
 }
 
-int write_to_descriptor(int fd, const std::string& text) {
-  std::string_view left = text;
-  while (!left.empty()) {
-    const ssize_t n = ::write(fd, left.data(), left.size());
-    if (n > 0) left.remove_prefix(static_cast<std::size_t>(n));
+int write_to_descriptor(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
     if (n >= 0 || errno == EINTR) continue;
     pollfd ready{fd, POLLOUT, 0};
     if (errno != EAGAIN || ::poll(&ready, 1, -1) < 0) return errno;
@@ -41,35 +35,45 @@ int write_to_descriptor(int fd, const std::string& text) {
   return 0;
 }
 
+int write_in_place(const std::string& path, std::string_view text) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  return file ? write_to_descriptor(file.get(), text) : errno;
+}
+
 // Gives the new file the owner and the mode of the one that it replaces.
-bool make_alike(const std::string& path, const struct stat& old) {
+bool make_alike(int file, const struct stat& old) {
   struct stat made{};
-  if (::stat(path.c_str(), &made) != 0) return false;
+  if (::fstat(file, &made) != 0) return false;
   const bool same_owner = made.st_uid == old.st_uid && made.st_gid == old.st_gid;
-  return (same_owner || ::chown(path.c_str(), old.st_uid, old.st_gid) == 0) &&
-         ::chmod(path.c_str(), old.st_mode & 07777) == 0;
+  return (same_owner || ::fchown(file, old.st_uid, old.st_gid) == 0) &&
+         ::fchmod(file, old.st_mode & 07777) == 0;
 }
 
 }  // namespace
 
-int write_file(const std::string& path, const std::string& text) {
-  if (const int fd = own_descriptor(path); fd >= 0) return write_to_descriptor(fd, text + '\n');
+int write_file(const std::string& path, const std::string& report) {
+  const auto text = report + '\n';
+  if (const int fd = own_descriptor(path); fd >= 0) return write_to_descriptor(fd, text);
   struct stat st{};
   const bool exists = ::lstat(path.c_str(), &st) == 0;
   // A link, a pipe or a device stays what it is, and a file keeps its other names.
   if (exists && (!S_ISREG(st.st_mode) || st.st_nlink > 1)) return write_in_place(path, text);
-  const auto beside = fmt::format("{}.{}", path, ::getpid());
-  if (const int error = write_in_place(beside, text); error != 0) {
-    ::unlink(beside.c_str());
+  // A new file with a name that no other user of the folder can foresee.
+  const auto beside = path + "." + std::to_string(std::random_device()());
+  const UniqueFd file(
+      ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!file) {
     // The file itself can be writable although its folder is not.
     const bool no_file_beside =
-        error == EACCES || error == EPERM || error == EROFS || error == ENAMETOOLONG;
-    return no_file_beside ? write_in_place(path, text) : error;
+        errno == EACCES || errno == EPERM || errno == EROFS || errno == ENAMETOOLONG;
+    return no_file_beside ? write_in_place(path, text) : errno;
   }
-  if ((!exists || make_alike(beside, st)) && ::rename(beside.c_str(), path.c_str()) == 0) return 0;
-  // Some files cannot be replaced, such as one that is a mount point, or any in an object store.
+  const int error = write_to_descriptor(file.get(), text);
+  const bool alike = !exists || make_alike(file.get(), st);
+  if (error == 0 && alike && ::rename(beside.c_str(), path.c_str()) == 0) return 0;
   ::unlink(beside.c_str());
-  return write_in_place(path, text);
+  // Some files cannot be replaced, such as one that is a mount point, or any in an object store.
+  return error != 0 ? error : write_in_place(path, text);
 }
 
 }  // namespace mgpu::launcher

@@ -323,6 +323,17 @@ class ReportFile(JobTest):
         end = report.stat()
         self.assertEqual((end.st_uid, end.st_gid, end.st_mode & 0o7777), (1234, 4321, 0o600))
 
+    def test_another_user_could_lead_a_report_into_any_file(self):
+        """The name of the file beside the report was known: it had the pid of mgpu-run."""
+        report, planted = self.dir / "r.json", Path(self.write("planted", "mine"))
+        job = subprocess.run(["/bin/sh", "-c", 'ln -s planted "r.json.$$"; exec "$0" "$@"', MGPU_RUN,
+                              "--report", report, "--no-python", "true"],
+                             capture_output=True, text=True, cwd=self.dir, timeout=60 * SLOWER)
+        self.assertEqual((job.returncode, job.stderr), (0, ""))
+        self.assertEqual(planted.read_text(), "mine")
+        self.assertFalse(report.is_symlink())
+        self.assertEqual(json.loads(report.read_text())["exit_status"], 0)
+
     def test_a_report_that_is_a_mount_point_is_written_in_place(self):
         report, source = self.dir / "r.json", Path(self.write("source", "old"))
         report.touch()
