@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "rendezvous/base/contained_file.hpp"
+#include "rendezvous/base/file_presence.hpp"
 #include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/model/families.hpp"
@@ -20,6 +21,8 @@ using checkpoint::brief;
 using checkpoint::Fields;
 using checkpoint::in_quotes;
 using checkpoint::Json;
+using rendezvous::is_folder;
+using rendezvous::is_there;
 
 namespace {
 
@@ -255,17 +258,15 @@ std::string read_beside(const fs::path& file) {
 }  // namespace
 
 ModelConfig read_model_config(const std::string& path) {
-  std::error_code ignored;
-  const fs::path file =
-      fs::is_directory(path, ignored) ? fs::path(path) / "config.json" : fs::path(path);
-  if (!fs::exists(file, ignored) && fs::exists(file.parent_path() / "adapter_config.json", ignored))
+  const fs::path file = is_folder(path) ? fs::path(path) / "config.json" : fs::path(path);
+  if (!is_there(file) && is_there(file.parent_path() / "adapter_config.json"))
     throw rendezvous::InputError(
         fmt::format("{} contains an adapter, not a model; give its base model as the model, and "
                     "this folder as --adapter or adapter_path",
                     path));
   ModelConfig config = parse_model_config(read_beside(file), file.string());
   const fs::path generation = file.parent_path() / "generation_config.json";
-  if (!fs::exists(generation, ignored)) return config;
+  if (!is_there(generation)) return config;
   auto ends = parse_generation_eos(read_beside(generation), generation.string());
   check_ends(ends, config.vocab_size, generation.string());
   if (!ends.empty()) config.eos_token_ids = std::move(ends);
