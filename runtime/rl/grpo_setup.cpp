@@ -24,6 +24,7 @@
 #include "runtime/rl/grpo_trainer.hpp"
 #include "runtime/rl/recipe.hpp"
 #include "runtime/train/device.hpp"
+#include "runtime/train/verified_checkpoint.hpp"
 
 namespace mgpu::rl {
 namespace {
@@ -278,7 +279,7 @@ train::Fingerprint GrpoTrainer::fingerprint() const {
 
 void GrpoTrainer::restore(const std::string& checkpoint) {
   begin_report(checkpoint);
-  if (!checkpoint.empty()) frozen_models_->read(checkpoint);
+  if (!checkpoint.empty()) train::read_verified([&] { frozen_models_->read(checkpoint); });
   for (const auto& note : prompts_->notes()) reporter_->note(note);
   for (const auto& note : notes_) reporter_->note(note);
   for (const auto& note : sizes_.notes) reporter_->note(note);
