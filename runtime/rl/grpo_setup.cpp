@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "rendezvous/base/input_error.hpp"
+#include "rendezvous/base/passing_error.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/keys/key_table.hpp"
 #include "runtime/config/planning/planner.hpp"
@@ -86,6 +87,7 @@ RecipeRewards GrpoTrainer::read_recipe() {
   } catch (const train::RecipeError&) {
     throw;
   } catch (const std::runtime_error& e) {
+    if (rendezvous::is_passing(e)) throw;
     throw train::RecipeError({e.what()});
   }
 }
