@@ -135,7 +135,12 @@ class FrontEnd(unittest.TestCase):
             for words, line in ((["quickstart", ""], "give the folder a name"),
                                 (["init", "sft", "-o", "there"], "there already exists"),
                                 (["score", "--rewards", "nope", "there"], "unknown reward nope"),
-                                (["score", "--rewards", "format", "gone"], "gone: No such file")):
+                                (["score", "--rewards", "format", "gone"], "gone: No such file"),
+                                (["score", "--rewards", "format", "."], r"\. is a folder"),
+                                (["score", "--rewards", "format", "there"],
+                                 "there:1: the row has no column completion"),
+                                (["train-tokenizer", "gone.txt", "-o", "out"],
+                                 "cannot read gone.txt: No such file")):
                 with self.subTest(words=words):
                     done = subprocess.run([PROGRAM, *words], cwd=folder, env=environment(),
                                           capture_output=True, text=True, timeout=LIMIT)
@@ -149,6 +154,16 @@ class FrontEnd(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr),
                          (1, "mgpu-train: cannot create the folder /proc/quickstart: No such file or "
                              "directory; give another one\n"))
+
+    def test_a_file_that_cannot_be_read_for_now_is_not_a_mistake(self):
+        """Reading this file ends with EIO, as that of a failing disk does."""
+        for words in (["check", "/proc/self/mem"],
+                      ["score", "--rewards", "format", "/proc/self/mem"]):
+            with self.subTest(words=words):
+                done = subprocess.run([PROGRAM, *words], env=environment(), capture_output=True,
+                                      text=True, timeout=LIMIT)
+                self.assertEqual((done.returncode, done.stderr),
+                                 (1, "mgpu-train: cannot read /proc/self/mem: Input/output error\n"))
 
     def test_score_did_not_report_why_it_cannot_open_a_file_and_scored_rows_for_nothing(self):
         with tempfile.TemporaryDirectory(prefix="mgpu-front-end-") as folder:
