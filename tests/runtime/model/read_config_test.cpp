@@ -237,3 +237,16 @@ TEST_CASE("a model that cannot be looked for is not reported as missing", "[conf
   mgpu::tests::make_unreadable(dir.path("config.json"));
   CHECK(mgpu::tests::fails_for_now([&] { read_model_config(dir.root()); }));
 }
+
+TEST_CASE("end tokens that the vocabulary does not have are left out", "[config]") {
+  const TempDir dir(TempDir::in_memory());
+  using Ids = std::vector<std::int32_t>;
+  Json json = small();
+  json["eos_token_id"] = {7, 100, 100000};
+  mgpu::checkpoint::write_file(dir.path("config.json"), json.dump());
+  CHECK(read_model_config(dir.root()).eos_token_ids == Ids{7});
+  mgpu::checkpoint::write_file(dir.path("generation_config.json"), R"({"eos_token_id": [100, 9]})");
+  CHECK(read_model_config(dir.root()).eos_token_ids == Ids{9});
+  mgpu::checkpoint::write_file(dir.path("generation_config.json"), R"({"eos_token_id": 100})");
+  CHECK(read_model_config(dir.root()).eos_token_ids == Ids{7});
+}
