@@ -155,6 +155,16 @@ class FrontEnd(unittest.TestCase):
                          (1, "mgpu-train: cannot create the folder /proc/quickstart: No such file or "
                              "directory; give another one\n"))
 
+    def test_a_folder_that_cannot_be_written_is_not_left_half_written(self):
+        with tempfile.TemporaryDirectory(prefix="mgpu-front-end-") as folder:
+            done = subprocess.run([PROGRAM, "quickstart"], cwd=folder, env=environment(),
+                                  capture_output=True, text=True, timeout=LIMIT,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10)))
+            self.assertEqual((done.returncode, done.stderr),
+                             (1, "mgpu-train: cannot create the folder quickstart: File too large; "
+                                 "give another one\n"))
+            self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+
     def test_a_file_that_cannot_be_read_for_now_is_not_a_mistake(self):
         """Reading this file ends with EIO, as that of a failing disk does."""
         for words in (["check", "/proc/self/mem"],
