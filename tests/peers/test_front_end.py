@@ -4,6 +4,7 @@ import os
 import pathlib
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -164,6 +165,25 @@ class FrontEnd(unittest.TestCase):
                              (1, "mgpu-train: cannot create the folder quickstart: File too large; "
                                  "give another one\n"))
             self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+
+    def test_a_reader_that_left_is_no_error(self):
+        for end in ("pipe", "socket"):
+            with self.subTest(end):
+                if end == "pipe":
+                    theirs, ours = os.pipe()
+                    os.close(theirs)
+                else:
+                    left, right = socket.socketpair()
+                    right.send(b"unread")
+                    right.close()
+                    ours = left.detach()
+                try:
+                    done = subprocess.run([PROGRAM, "check", "docs/examples/quickstart.yaml"], cwd=ROOT,
+                                          env=environment(), stdout=ours, stderr=subprocess.PIPE,
+                                          timeout=LIMIT, restore_signals=False)  # SIGPIPE is ignored
+                finally:
+                    os.close(ours)
+                self.assertEqual((done.returncode, done.stderr), (0, b""))
 
     def test_a_file_that_cannot_be_read_for_now_is_not_a_mistake(self):
         """Reading this file ends with EIO, as that of a failing disk does."""
