@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/file_presence.hpp"
 #include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/passing_error.hpp"
@@ -97,6 +99,11 @@ std::optional<fs::path> pyarrow_folder() {
   return first_there(folders);
 }
 
+bool has_libraries(const fs::path& pyarrow) {
+  return std::ranges::all_of(kLibraries,
+                             [&](const char* library) { return can_be_used(pyarrow / library); });
+}
+
 std::string version_of(const fs::path& pyarrow) {
   const auto text =
       rendezvous::read_small_file((pyarrow / "_generated_version.py").string(), kLongestVersionFile)
@@ -137,9 +144,7 @@ class Plugin {
       if (why.empty()) why = ::dlerror();
       const auto needed =
           fmt::format("{}, which is read with pyarrow {}", beginning, MGPU_PYARROW_VERSION);
-      if (pyarrow && std::ranges::all_of(kLibraries, [&](const char* library) {
-            return can_be_used(*pyarrow / library);
-          }))
+      if (pyarrow ? has_libraries(*pyarrow) : !why.ends_with(rendezvous::error_text(ENOENT)))
         throw std::runtime_error(fmt::format(
             "{}, but it cannot be loaded: {}; if that stays so, install it again", needed, why));
       const auto found =
