@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <stdexcept>
+#include <system_error>
 
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/input_error.hpp"
@@ -46,8 +47,9 @@ std::string read_contained_file(const std::string& folder, const std::string& na
   const auto text_of = [&](const std::string& why) {
     return fmt::format("cannot read {}: {}", shown(path.string(), kShownPath), why);
   };
-  const auto fail = [&](int number) -> std::runtime_error {
-    return std::runtime_error(text_of(error_text(number)));
+  const auto fail = [&](int number) {
+    return std::system_error(number, std::generic_category(),
+                             "cannot read " + shown(path.string(), kShownPath));
   };
   const auto refuse = [&](const std::string& why) -> InputError {
     return InputError(text_of(why));

@@ -12,7 +12,7 @@ std::string error_text(int error) {
 }
 
 void throw_errno(const std::string& what, int error) {
-  throw std::runtime_error(what + ": " + error_text(error));
+  throw std::system_error(error, std::generic_category(), what);
 }
 
 void throw_errno(const std::string& what) {

@@ -61,9 +61,9 @@ std::string read_yaml_text(const std::string& path, std::size_t most_bytes, bool
   auto file =
       read_small_file(path, most_bytes + 1, only_regular ? FileKind::regular : FileKind::any);
   if (file.complete() || file.state == State::too_large) return std::move(file.text);
-  throw std::runtime_error(fmt::format(
-      "cannot read {}: {}", shown(path, 300),
-      file.state == State::not_regular ? "not a regular file" : error_text(file.error)));
+  const auto failed = "cannot read " + shown(path, 300);
+  if (file.state == State::not_regular) throw std::runtime_error(failed + ": not a regular file");
+  throw_errno(failed, file.error);
 }
 
 std::string at_line(const std::string& name, int line) {

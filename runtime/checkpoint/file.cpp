@@ -12,9 +12,11 @@
 #include <atomic>
 #include <filesystem>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::checkpoint {
@@ -80,8 +82,9 @@ std::string remedy(const std::string& path, int error) {
 }  // namespace
 
 void throw_write_error(const std::string& verb, const std::string& path, int error) {
-  throw std::runtime_error(fmt::format("cannot {} {}: {}{}", verb, path,
-                                       rendezvous::error_text(error), remedy(path, error)));
+  rendezvous::throw_like(std::system_error(error, std::generic_category()),
+                         fmt::format("cannot {} {}: {}{}", verb, path,
+                                     rendezvous::error_text(error), remedy(path, error)));
 }
 
 std::string folder_of(const std::string& path) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "rendezvous/base/file_presence.hpp"
 #include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/checkpoint/weights.hpp"
@@ -15,6 +16,8 @@
 namespace mgpu::checkpoint {
 
 namespace fs = std::filesystem;
+using rendezvous::is_folder;
+using rendezvous::is_there;
 
 namespace {
 
@@ -95,8 +98,7 @@ std::string missing_file(const fs::path& snapshot) {
 std::string known_commit(const fs::path& repository, const std::string& revision) {
   if (is_commit(revision)) return revision;
   const fs::path reference = repository / "refs" / revision;
-  std::error_code ignored;
-  if (!fs::is_regular_file(reference, ignored)) return {};
+  if (!rendezvous::is_regular_file(reference)) return {};
   std::string commit = read_file(reference.string(), 1000);
   commit.erase(commit.find_last_not_of(" \n\r\t") + 1);
   return commit;
@@ -105,7 +107,7 @@ std::string known_commit(const fs::path& repository, const std::string& revision
 std::string commit_of(const fs::path& repository, const std::string& name,
                       const std::string& revision) {
   const auto commit = known_commit(repository, revision);
-  if (commit.empty() && !fs::exists(repository / "refs" / revision))
+  if (commit.empty() && !is_there(repository / "refs" / revision))
     throw rendezvous::InputError(
         fmt::format("revision {} of {} is not in the cache {}; download it: {}", revision, name,
                     hub_cache(), download(name, revision)));
@@ -148,9 +150,8 @@ std::string find_snapshot(HubKind kind, const std::string& name, const std::stri
   require_reference(name, revision);
   const fs::path repository = hub_repository(kind, name);
   const auto commit = known_commit(repository, revision);
-  std::error_code ignored;
   const auto snapshot = repository / "snapshots" / commit;
-  return is_commit(commit) && fs::is_directory(snapshot, ignored) ? snapshot.string() : "";
+  return is_commit(commit) && is_folder(snapshot) ? snapshot.string() : "";
 }
 
 std::string missing_model_file(const std::string& folder) {
@@ -166,17 +167,16 @@ struct Resolved {
 };
 
 Resolved resolve(const std::string& name, const std::string& revision) {
-  std::error_code ignored;
-  if (fs::is_directory(name, ignored)) return {name};
-  if (fs::exists(name, ignored))
+  if (is_folder(name)) return {name};
+  if (is_there(name))
     throw rendezvous::InputError(fmt::format("{} is a file; give the folder of the model", name));
   if (!is_hub_id(name))
     throw rendezvous::InputError(fmt::format("{} is neither a folder nor a Hub id", name));
   require_reference(name, revision);
   const fs::path repository = hub_repository(HubKind::model, name);
-  if (!fs::is_directory(repository, ignored)) {
+  if (!is_folder(repository)) {
     const auto owner = name.substr(0, name.find('/'));
-    if (owner != name && fs::exists(owner, ignored))
+    if (owner != name && is_there(owner))
       throw rendezvous::InputError(fmt::format(
           "there is no folder {}, and it is not a name of the Hub, because {} exists here", name,
           owner));
@@ -185,7 +185,7 @@ Resolved resolve(const std::string& name, const std::string& revision) {
                     hub_cache(), download(name, revision)));
   }
   const fs::path snapshot = repository / "snapshots" / commit_of(repository, name, revision);
-  if (!fs::is_directory(snapshot, ignored))
+  if (!is_folder(snapshot))
     throw rendezvous::InputError(fmt::format("{} is not in the cache; download it: {}",
                                              snapshot.string(), download(name, revision)));
   return {snapshot, true};

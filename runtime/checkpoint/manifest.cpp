@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/file_presence.hpp"
 #include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 
@@ -51,7 +53,7 @@ void check_size(const std::string& folder, const FileRecord& record) {
   const std::string path = (fs::path(folder) / record.name).string();
   std::error_code error;
   const std::uint64_t size = fs::file_size(path, error);
-  if (error) throw std::runtime_error(fmt::format("{}: {}", path, error.message()));
+  if (error) rendezvous::throw_errno(path, error.value());
   if (size != record.size)
     throw std::runtime_error(
         fmt::format("{} has {} bytes, but {} were saved", path, size, record.size));
@@ -141,10 +143,9 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
 
 Manifest read_manifest(const std::string& folder) {
   const fs::path path = fs::path(folder) / kManifestName;
-  std::error_code ignored;
-  if (!fs::exists(folder, ignored))
+  if (!rendezvous::is_there(folder))
     throw rendezvous::InputError(fmt::format("there is no checkpoint {}", folder));
-  if (!fs::exists(path, ignored))
+  if (!rendezvous::is_there(path))
     throw rendezvous::InputError(
         fmt::format("{} has no {}: its save did not finish, or another program wrote it", folder,
                     kManifestName));

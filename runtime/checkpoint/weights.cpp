@@ -8,12 +8,15 @@
 #include <stdexcept>
 #include <utility>
 
+#include "rendezvous/base/file_presence.hpp"
 #include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 
 namespace mgpu::checkpoint {
 
 namespace fs = std::filesystem;
+using rendezvous::is_folder;
+using rendezvous::is_there;
 
 namespace {
 
@@ -26,22 +29,11 @@ bool is_float(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::f64;
 }
 
-// Only a file that is certainly missing is; the error of a failing disk or server is thrown.
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  const bool found = fs::exists(path, error);
-  if (error)
-    throw std::runtime_error(fmt::format("cannot open {}: {}", path.string(), error.message()));
-  return found;
-}
-
 // Reports what a folder without safetensors contains instead, and how to convert it.
 [[noreturn]] void refuse(const std::string& folder, const std::string& stem) {
-  std::error_code ignored;
-  is_there(fs::path(folder) / (stem + ".safetensors"));
-  if (!fs::is_directory(folder, ignored)) throw rendezvous::InputError(folder + " is not a folder");
+  if (!is_folder(folder)) throw rendezvous::InputError(folder + " is not a folder");
   for (const char* pickle_file : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
-    if (fs::exists(fs::path(folder) / pickle_file, ignored))
+    if (is_there(fs::path(folder) / pickle_file))
       throw rendezvous::InputError(fmt::format(
           "{} has only {}, whose pickle format is not supported; convert it once: python3 -c "
           "\"from "
@@ -74,10 +66,9 @@ std::map<std::string, std::string> parse_weight_index(std::string_view text,
 Weights::Weights(const std::string& folder, const std::string& stem) : folder_(folder) {
   const fs::path whole = fs::path(folder) / (stem + ".safetensors");
   const fs::path index = fs::path(folder) / (stem + ".safetensors.index.json");
-  std::error_code ignored;
-  if (fs::exists(fs::symlink_status(whole, ignored)))
+  if (rendezvous::is_listed(whole))
     add(SafetensorsFile(whole.string()), nullptr);
-  else if (fs::exists(fs::symlink_status(index, ignored)))
+  else if (rendezvous::is_listed(index))
     open_shards(index.string());
   else
     refuse(folder, stem);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <arrow/array.h>
@@ -34,8 +35,10 @@ class SystemFailure : public std::runtime_error {
 
 void check(const arrow::Status& status) {
   if (status.ok()) return;
-  if (status.IsOutOfMemory() || arrow::internal::ErrnoFromStatus(status) != 0)
-    throw SystemFailure(status.message());
+  const int error = arrow::internal::ErrnoFromStatus(status);
+  if (error != 0)  // the message lacks it
+    throw SystemFailure(status.message() + ": " + std::generic_category().message(error));
+  if (status.IsOutOfMemory()) throw SystemFailure(status.message());
   throw std::runtime_error(status.message());
 }
 

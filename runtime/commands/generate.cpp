@@ -13,6 +13,8 @@
 
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/exit_status.hpp"
+#include "rendezvous/base/file_presence.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/seeds.hpp"
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
@@ -47,7 +49,7 @@ std::vector<std::int32_t> encode(const Json& prompt, const data::TextEncoder& en
   const bool chat = encoder.has_template() && !raw;
   if (prompt.is_array()) {
     if (!chat)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           raw ? "the prompt is a list of messages, which --raw does not support; give a text"
               : "the prompt is a list of messages, but the model has no chat template; give a "
                 "text");
@@ -65,16 +67,16 @@ std::vector<PromptRow> read_prompts(const train::GenerateCommand& command,
   std::vector<PromptRow> rows;
   const auto add = [&](Json row) {
     if (!row.contains("prompt") || !(row["prompt"].is_string() || row["prompt"].is_array()))
-      throw std::runtime_error("the row has no \"prompt\" with a text or a list of messages");
+      throw rendezvous::InputError("the row has no \"prompt\" with a text or a list of messages");
     auto tokens = encode(row["prompt"], encoder, command.raw);
-    if (tokens.empty()) throw std::runtime_error("the prompt is empty");
+    if (tokens.empty()) throw rendezvous::InputError("the prompt is empty");
     const auto size = static_cast<std::int64_t>(tokens.size());
     if (size > model.max_position)
-      throw std::runtime_error(
+      throw rendezvous::InputError(
           fmt::format("the prompt has {} tokens, but the model has only {} positions", size,
                       model.max_position));
     if (model.sliding_window > 0 && size + command.max_new_tokens > model.sliding_window)
-      throw std::runtime_error(fmt::format(
+      throw rendezvous::InputError(fmt::format(
           "the prompt has {} tokens and --max-new-tokens is {}, together more than the model's "
           "sliding_window of {}, and sliding-window attention is not supported; lower "
           "--max-new-tokens",
@@ -85,7 +87,7 @@ std::vector<PromptRow> read_prompts(const train::GenerateCommand& command,
     try {
       add(Json{{"prompt", command.prompt}});
     } catch (const std::runtime_error& e) {
-      throw std::runtime_error(std::string("--prompt: ") + e.what());
+      rendezvous::throw_like(e, std::string("--prompt: ") + e.what());
     }
     return rows;
   }
@@ -94,15 +96,20 @@ std::vector<PromptRow> read_prompts(const train::GenerateCommand& command,
     throw train::UsageError(
         fmt::format("--input: cannot read {}: {}", command.input, rendezvous::error_text(errno)));
   if (!file) rendezvous::throw_errno("cannot read " + command.input);
+  if (rendezvous::is_folder(command.input))
+    throw train::UsageError(
+        fmt::format("--input: {} is a folder; give a file with prompts", command.input));
   std::string line;
+  errno = 0;
   for (int number = 1; std::getline(file, line); ++number) {
     if (data::blank(line)) continue;
     try {
       add(data::parse_row(line));
     } catch (const std::runtime_error& e) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", command.input, number, e.what()));
+      rendezvous::throw_like(e, fmt::format("{}:{}: {}", command.input, number, e.what()));
     }
   }
+  if (file.bad()) rendezvous::throw_errno("cannot read " + command.input, errno ? errno : EIO);
   return rows;
 }
 
@@ -111,7 +118,8 @@ std::optional<rollout::AllowedSequences> allowed_by(const train::GenerateCommand
                                                     const model::ModelConfig& model) {
   if (command.allowed.empty()) return std::nullopt;
   if (model.eos_token_ids.empty())
-    throw std::runtime_error("--allowed: the model has no eos_token_id, so completions cannot end");
+    throw rendezvous::InputError(
+        "--allowed: the model has no eos_token_id, so completions cannot end");
   return read_allowed(command.allowed, encoder, model.eos_token_ids.front());
 }
 

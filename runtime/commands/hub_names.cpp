@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "rendezvous/base/passing_error.hpp"
 #include "rendezvous/store/client.hpp"
 #include "runtime/commands/dataset_sources.hpp"
 #include "runtime/commands/validation.hpp"
@@ -189,6 +190,7 @@ void download_named(train::TrainConfig& config, const rendezvous::Contract& cont
   try {
     use_cached(config, true);
   } catch (const std::runtime_error& error) {
+    if (rendezvous::is_passing(error)) throw;
     train::throw_recipe_error(error.what());
   }
 }
@@ -207,6 +209,7 @@ void download_data(train::TrainConfig& config) {
     }
     use_cached(config, false);
   } catch (const std::runtime_error& error) {
+    if (rendezvous::is_passing(error)) throw;
     train::throw_recipe_error(error.what());
   }
 }

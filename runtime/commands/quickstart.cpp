@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/commands/commands.hpp"
@@ -53,11 +54,14 @@ int quickstart(const train::QuickstartCommand& command) {
       checkpoint::write_file(path.string(), without_source_folder(std::string(file.text)));
     }
     fs::rename(draft, folder);
-  } catch (const fs::filesystem_error& e) {
+  } catch (const std::exception& e) {
     std::error_code ignored;
     fs::remove_all(draft, ignored);
+    // Without the advice on checkpoints that errors of writing have.
+    const auto* const failure = dynamic_cast<const std::system_error*>(&e);
     throw std::runtime_error(fmt::format("cannot create the folder {}: {}; give another one",
-                                         folder.string(), e.code().message()));
+                                         folder.string(),
+                                         failure ? failure->code().message() : e.what()));
   }
   const int ranks = look_up_gpus().count == 1 ? 1 : 2;
   fmt::print(

@@ -48,6 +48,7 @@ void refuse(const std::vector<std::string>& lines) {
 void finish_output() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  if (errno == EPIPE || errno == ECONNRESET) return;  // the reader has left, as `head` does
   throw std::runtime_error("cannot write to the standard output" +
                            (errno == 0 ? "" : ": " + rendezvous::error_text(errno)));
 }

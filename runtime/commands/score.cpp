@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/file_presence.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/commands/commands.hpp"
 #include "runtime/rewards/score_file.hpp"
@@ -43,6 +44,9 @@ int score(const train::ScoreCommand& command) {
     throw train::UsageError(
         fmt::format("cannot read {}: {}", command.input, rendezvous::error_text(errno)));
   if (!rows) rendezvous::throw_errno("cannot read " + command.input);
+  if (rendezvous::is_folder(command.input))
+    throw train::UsageError(
+        fmt::format("{} is a folder; give a file with completions", command.input));
   // Before rewards that may take long; it is not emptied yet, because it may be the input.
   if (!command.output.empty() && !std::ofstream(command.output, std::ios::app))
     rendezvous::throw_errno("cannot write " + command.output);

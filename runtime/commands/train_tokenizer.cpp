@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <stdexcept>
 
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/file_presence.hpp"
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/commands/commands.hpp"
 #include "runtime/data/tokenizer_text.hpp"
@@ -20,8 +23,12 @@ int train_tokenizer(const train::TrainTokenizerCommand& command) {
   if (std::filesystem::exists(path))
     throw std::runtime_error(path.string() + " already exists; give another folder");
   std::vector<data::TextFile> files;
-  for (const auto& file : command.files)
+  for (const auto& file : command.files) {
+    if (!rendezvous::is_there(file))
+      throw train::UsageError(
+          fmt::format("cannot read {}: {}", file, rendezvous::error_text(ENOENT)));
     files.push_back({.path = file, .rows = {.text_field = command.text_field}});
+  }
   const auto text = data::read_text(files, kind, {});
   const auto made = text::train_tokenizer(text, {kind, wanted, command.min_frequency});
   checkpoint::make_writable_folder(command.output);

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/input_error.hpp"
+#include "rendezvous/base/passing_error.hpp"
 #include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/commands/dataset_info.hpp"
 #include "runtime/commands/dataset_sources.hpp"
@@ -31,7 +33,7 @@ namespace {
 
 class Errors {
  public:
-  // Runs a check and records what it throws.
+  // Runs a check and records what it throws, unless the next attempt may not meet it again.
   template <class Check>
   void collect(const Check& check) {
     try {
@@ -39,6 +41,7 @@ class Errors {
     } catch (const train::RecipeError& e) {
       for (const auto& line : e.lines()) add(line);
     } catch (const std::runtime_error& e) {
+      if (rendezvous::is_passing(e)) throw;
       add(e.what());
     }
   }
@@ -70,7 +73,7 @@ void check_template(const train::TrainConfig& config) {
     const auto source = train::chosen_template(config, "");
     if (!source.empty()) text::ChatTemplate(source, {});
   } catch (const std::runtime_error& e) {
-    throw std::runtime_error(fmt::format("chat_template: {}", e.what()));
+    rendezvous::throw_like(e, fmt::format("chat_template: {}", e.what()));
   }
 }
 
@@ -119,6 +122,7 @@ std::vector<std::string> missing_folders(const train::TrainConfig& config) {
     try {
       open();
     } catch (const std::runtime_error& e) {
+      if (rendezvous::is_passing(e)) throw;
       lines.push_back(fmt::format("{}: {}", key, e.what()));
     }
   };

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "rendezvous/base/passing_error.hpp"
 #include "runtime/config/rules/rules.hpp"
 
 namespace mgpu::train {
@@ -122,6 +123,7 @@ TrainConfig parse_recipe(const std::string& text, const std::string& name,
   } catch (const RecipeError&) {
     throw;
   } catch (const std::runtime_error& e) {
+    if (rendezvous::is_passing(e)) throw;
     throw RecipeError({e.what()});
   }
 }
@@ -133,6 +135,7 @@ TrainConfig read_recipe(const std::string& path, const RecipeOptions& options) {
   } catch (const RecipeError&) {
     throw;
   } catch (const std::runtime_error& e) {
+    if (rendezvous::is_passing(e)) throw;
     throw RecipeError({e.what()});
   }
 }

@@ -5,15 +5,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/file_presence.hpp"
 #include "rendezvous/base/input_error.hpp"
+#include "rendezvous/base/passing_error.hpp"
 #include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::data {
@@ -24,6 +29,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPlugin = "mgpu-columnar.so";
 constexpr const char* kFolder = "PYARROW_ROOT";  // of pyarrow, if it is in no place that we search
+constexpr const char* kLibraries[] = {"libarrow.so." MGPU_ARROW_ABI,
+                                      "libparquet.so." MGPU_ARROW_ABI};
 constexpr std::size_t kLongestVersionFile = 1 << 16;
 
 fs::path own_folder() {
@@ -69,10 +76,18 @@ std::vector<fs::path> plugin_files() {
   return files;
 }
 
+// What the search cannot reach, such as the folder of another user, is not there.
+bool can_be_used(const fs::path& file) {
+  try {
+    return rendezvous::is_there(file);
+  } catch (const std::system_error& e) {
+    if (rendezvous::is_passing(e)) throw;
+    return false;
+  }
+}
+
 std::optional<fs::path> first_there(const std::vector<fs::path>& files) {
-  std::error_code ignored;
-  const auto found = std::find_if(files.begin(), files.end(),
-                                  [&](const fs::path& file) { return fs::exists(file, ignored); });
+  const auto found = std::find_if(files.begin(), files.end(), can_be_used);
   if (found == files.end()) return std::nullopt;
   return *found;
 }
@@ -82,6 +97,11 @@ std::optional<fs::path> pyarrow_folder() {
   std::vector<fs::path> folders;
   for (const auto& packages : package_folders()) folders.push_back(packages / "pyarrow");
   return first_there(folders);
+}
+
+bool has_libraries(const fs::path& pyarrow) {
+  return std::ranges::all_of(kLibraries,
+                             [&](const char* library) { return can_be_used(pyarrow / library); });
 }
 
 std::string version_of(const fs::path& pyarrow) {
@@ -114,22 +134,25 @@ class Plugin {
                       beginning, kPlugin));
     const auto pyarrow = pyarrow_folder();
     // The libraries that the plug-in needs are found by their names once they are loaded.
+    std::string why;  // the first of them cannot be loaded
     if (pyarrow)
-      for (const auto* library : {"libarrow.so." MGPU_ARROW_ABI, "libparquet.so." MGPU_ARROW_ABI})
-        ::dlopen((*pyarrow / library).c_str(), RTLD_NOW | RTLD_LOCAL);
+      for (const auto* library : kLibraries)
+        if (::dlopen((*pyarrow / library).c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr && why.empty())
+          why = ::dlerror();
     void* const handle = ::dlopen(file->c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
-      const std::string why = ::dlerror();
-      const bool other =
-          pyarrow && first_there({*pyarrow / "libarrow.so." MGPU_ARROW_ABI}) == std::nullopt;
+      if (why.empty()) why = ::dlerror();
+      const auto needed =
+          fmt::format("{}, which is read with pyarrow {}", beginning, MGPU_PYARROW_VERSION);
+      if (pyarrow ? has_libraries(*pyarrow) : !why.ends_with(rendezvous::error_text(ENOENT)))
+        throw std::runtime_error(fmt::format(
+            "{}, but it cannot be loaded: {}; if that stays so, install it again", needed, why));
       const auto found =
-          other ? fmt::format(", but {} has {}", pyarrow->string(), version_of(*pyarrow)) : "";
-      std::string more;
-      if (pyarrow && !other) more = fmt::format(" (the loader reports: {})", why);
-      if (!pyarrow) more = fmt::format("; if it is there, set {} to its folder", kFolder);
-      throw rendezvous::InputError(fmt::format(
-          "{}, which is read with pyarrow {}{}; run: {} -m pip install pyarrow=={}{}", beginning,
-          MGPU_PYARROW_VERSION, found, own_python(), MGPU_PYARROW_VERSION, more));
+          pyarrow ? fmt::format(", but {} has {}", pyarrow->string(), version_of(*pyarrow)) : "";
+      const auto more =
+          pyarrow ? "" : fmt::format("; if it is there, set {} to its folder", kFolder);
+      throw rendezvous::InputError(fmt::format("{}{}; run: {} -m pip install pyarrow=={}{}", needed,
+                                               found, own_python(), MGPU_PYARROW_VERSION, more));
     }
     using Get = const MgpuColumnarPlugin* (*)();
     const auto get = reinterpret_cast<Get>(::dlsym(handle, "mgpu_columnar_plugin"));

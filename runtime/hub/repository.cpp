@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "rendezvous/base/file_presence.hpp"
 #include "runtime/checkpoint/hub_cache.hpp"
 #include "runtime/hub/dataset_files.hpp"
 
@@ -15,11 +16,7 @@ namespace mgpu::hub {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
+using rendezvous::is_there;
 
 // A value such as data/train.jsonl is a path even if there is no such file.
 bool ends_like_a_file(const std::string& value) {

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "rendezvous/base/contained_file.hpp"
+#include "rendezvous/base/file_presence.hpp"
 #include "rendezvous/base/input_error.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/model/families.hpp"
@@ -20,6 +21,8 @@ using checkpoint::brief;
 using checkpoint::Fields;
 using checkpoint::in_quotes;
 using checkpoint::Json;
+using rendezvous::is_folder;
+using rendezvous::is_there;
 
 namespace {
 
@@ -45,12 +48,9 @@ const FamilyRow& family_of(const Fields& top) {
          fmt::format("model_type {} is not supported; {} are", in_quotes(type), family_names()));
 }
 
-void check_ends(const std::vector<std::int32_t>& ids, std::int64_t vocab_size,
-                const std::string& file) {
-  for (const auto id : ids)
-    if (id >= vocab_size)
-      throw rendezvous::InputError(fmt::format(
-          "{}: eos_token_id {} must be below vocab_size, which is {}", file, id, vocab_size));
+// Some models list ids that their vocabulary does not have: no completion can end with them.
+void remove_impossible_ends(std::vector<std::int32_t>& ids, std::int64_t vocab_size) {
+  std::erase_if(ids, [&](std::int32_t id) { return id >= vocab_size; });
 }
 
 double positive(const Fields& fields, const char* key, double otherwise) {
@@ -236,7 +236,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& file) {
   config.bos_token_id = token_id(top, "bos_token_id");
   config.pad_token_id = token_id(top, "pad_token_id");
   config.eos_token_ids = token_ids(top, "eos_token_id");
-  check_ends(config.eos_token_ids, config.vocab_size, file);
+  remove_impossible_ends(config.eos_token_ids, config.vocab_size);
   return config;
 }
 
@@ -255,19 +255,17 @@ std::string read_beside(const fs::path& file) {
 }  // namespace
 
 ModelConfig read_model_config(const std::string& path) {
-  std::error_code ignored;
-  const fs::path file =
-      fs::is_directory(path, ignored) ? fs::path(path) / "config.json" : fs::path(path);
-  if (!fs::exists(file, ignored) && fs::exists(file.parent_path() / "adapter_config.json", ignored))
+  const fs::path file = is_folder(path) ? fs::path(path) / "config.json" : fs::path(path);
+  if (!is_there(file) && is_there(file.parent_path() / "adapter_config.json"))
     throw rendezvous::InputError(
         fmt::format("{} contains an adapter, not a model; give its base model as the model, and "
                     "this folder as --adapter or adapter_path",
                     path));
   ModelConfig config = parse_model_config(read_beside(file), file.string());
   const fs::path generation = file.parent_path() / "generation_config.json";
-  if (!fs::exists(generation, ignored)) return config;
+  if (!is_there(generation)) return config;
   auto ends = parse_generation_eos(read_beside(generation), generation.string());
-  check_ends(ends, config.vocab_size, generation.string());
+  remove_impossible_ends(ends, config.vocab_size);
   if (!ends.empty()) config.eos_token_ids = std::move(ends);
   return config;
 }

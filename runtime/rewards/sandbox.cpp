@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "rendezvous/processes/spawn.hpp"
 #include "runtime/rewards/sandbox/enter.hpp"
@@ -41,6 +42,23 @@ constexpr const char* kFirstProcess =
     "\"$@\" <&3 3<&- &\n"
     "exec 3<&- >&-\n"
     "wait $!\n";
+
+class FailedStep : public SandboxError {
+ public:
+  explicit FailedStep(const SandboxFailure& failure, const std::string& path = "")
+      : SandboxError(failure_text(failure, path)), error_(failure.error) {}
+
+  int error() const { return error_; }
+
+ private:
+  int error_;
+};
+
+// Whether the machine lacks something for a while, and not the permission to make a sandbox.
+bool may_pass(int error) {
+  const int passing[] = {EAGAIN, ENOMEM, EMFILE, ENFILE, ETIMEDOUT, EIO, ESTALE};
+  return std::ranges::find(passing, error) != std::end(passing);
+}
 
 struct PipeEnds {
   UniqueFd read, write;
@@ -76,7 +94,7 @@ ChildProcess fork_into_namespaces(NewProcess process) {
   try {
     return ChildProcess(rendezvous::fork_child(&begin_sandbox, &process, kNamespaces));
   } catch (const std::system_error& e) {
-    throw SandboxError(failure_text({SandboxStep::make_namespaces, e.code().value()}, ""));
+    throw FailedStep({SandboxStep::make_namespaces, e.code().value()});
   }
 }
 
@@ -89,14 +107,13 @@ void wait_until_started(const UniqueFd& report, const std::vector<std::string>& 
     pollfd fd{report.get(), POLLIN, 0};
     const int ready = ::poll(&fd, 1, static_cast<int>(std::max<long long>(left.count(), 0)));
     if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0)
-      throw SandboxError(failure_text({SandboxStep::run_shell, ready < 0 ? errno : ETIMEDOUT}, ""));
+    if (ready <= 0) throw FailedStep({SandboxStep::run_shell, ready < 0 ? errno : ETIMEDOUT});
     SandboxFailure failure;
     const auto got = ::read(report.get(), &failure, sizeof failure);
     if (got < 0 && errno == EINTR) continue;
     if (got == 0) return;
     const auto item = static_cast<std::size_t>(failure.item);
-    throw SandboxError(failure_text(failure, failure.item < 0 ? "" : readable.at(item)));
+    throw FailedStep(failure, failure.item < 0 ? "" : readable.at(item));
   }
 }
 
@@ -147,7 +164,7 @@ ChildProcess start_in_sandbox(const SandboxedProgram& program) {
   try {
     write_user_map(process.pid(), map);
   } catch (const std::system_error& e) {
-    throw SandboxError(failure_text({SandboxStep::map_users, e.code().value()}, ""));
+    throw FailedStep({SandboxStep::map_users, e.code().value()});
   }
   if (::write(go.write.get(), "m", 1) != 1) rendezvous::throw_errno("cannot write to a pipe");
   wait_until_started(report.read, readable);
@@ -157,13 +174,20 @@ ChildProcess start_in_sandbox(const SandboxedProgram& program) {
 void check_sandbox(const std::vector<std::string>& readable, const std::string& folder) {
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null) rendezvous::throw_errno("cannot open /dev/null");
-  auto process = start_in_sandbox({.argv = {"/bin/sh", "-c", ":"},
-                                   .folder = folder,
-                                   .readable = readable,
-                                   .in = null.get(),
-                                   .out = null.get(),
-                                   .err = null.get()});
-  const auto status = process.wait();
+  const auto start = [&] {
+    try {
+      return start_in_sandbox({.argv = {"/bin/sh", "-c", ":"},
+                               .folder = folder,
+                               .readable = readable,
+                               .in = null.get(),
+                               .out = null.get(),
+                               .err = null.get()});
+    } catch (const FailedStep& e) {
+      if (!may_pass(e.error())) throw;
+      rendezvous::throw_like(std::system_error(e.error(), std::generic_category()), e.what());
+    }
+  };
+  const auto status = start().wait();
   if (!status || !WIFEXITED(*status) || WEXITSTATUS(*status) != 0)
     throw SandboxError(failure_text({SandboxStep::run_shell, ECHILD}, ""));
 }

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <istream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <stdexcept>
 
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/input_error.hpp"
 #include "rendezvous/base/untrusted_json.hpp"
 #include "runtime/rewards/catalog.hpp"
 
@@ -25,24 +28,24 @@ struct Row {
 
 std::string completion_text(const json& columns) {
   const auto found = columns.find("completion");
-  if (found == columns.end()) throw std::runtime_error("the row has no column completion");
+  if (found == columns.end()) throw rendezvous::InputError("the row has no column completion");
   if (found->is_string()) return found->get<std::string>();
   if (found->is_array() && !found->empty() && found->back().is_object() &&
       found->back().contains("content") && found->back()["content"].is_string())
     return found->back()["content"].get<std::string>();
-  throw std::runtime_error("completion is neither text nor messages");
+  throw rendezvous::InputError("completion is neither text nor messages");
 }
 
 Row read_row(const std::string& line) {
   Row row;
   row.columns = rendezvous::parse_untrusted_json(line);
-  if (!row.columns.is_object()) throw std::runtime_error("the line is not a JSON object");
+  if (!row.columns.is_object()) throw rendezvous::InputError("the line is not a JSON object");
   row.completion = completion_text(row.columns);
   if (const auto ids = row.columns.find("completion_ids"); ids != row.columns.end()) {
     const bool fits = ids->is_array() && std::all_of(ids->begin(), ids->end(), [](const json& id) {
                         return id.is_number_integer();
                       });
-    if (!fits) throw std::runtime_error("completion_ids is not a list of integers");
+    if (!fits) throw rendezvous::InputError("completion_ids is not a list of integers");
     row.ids = ids->get<std::vector<int>>();
   }
   row.truncated = row.columns.value("truncated", json(false)) == json(true);
@@ -53,7 +56,7 @@ std::size_t group_of(const Row& row, const std::vector<Row>& before) {
   const auto group = row.columns.find("group");
   if (group != row.columns.end()) {
     if (!group->is_number_unsigned())
-      throw std::runtime_error("group is not a non-negative integer");
+      throw rendezvous::InputError("group is not a non-negative integer");
     return group->get<std::size_t>();
   }
   if (before.empty()) return 0;
@@ -70,6 +73,7 @@ void score_rows(std::istream& in, const std::string& source, const std::vector<s
   const auto rewards = make_rewards(names, settings);
   std::vector<Row> rows;
   std::string line;
+  errno = 0;
   for (int number = 1; std::getline(in, line); ++number) {
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
     try {
@@ -77,9 +81,10 @@ void score_rows(std::istream& in, const std::string& source, const std::vector<s
       row.group = group_of(row, rows);
       rows.push_back(std::move(row));
     } catch (const std::runtime_error& e) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", source, number, e.what()));
+      rendezvous::throw_like(e, fmt::format("{}:{}: {}", source, number, e.what()));
     }
   }
+  if (in.bad()) rendezvous::throw_errno("cannot read " + source, errno ? errno : EIO);
   std::vector<CompletionView> scored;
   for (const auto& row : rows)
     scored.push_back({row.completion, &row.columns, row.ids, row.truncated, row.group});

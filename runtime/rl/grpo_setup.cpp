@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "rendezvous/base/input_error.hpp"
+#include "rendezvous/base/passing_error.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/keys/key_table.hpp"
 #include "runtime/config/planning/planner.hpp"
@@ -24,6 +25,7 @@
 #include "runtime/rl/grpo_trainer.hpp"
 #include "runtime/rl/recipe.hpp"
 #include "runtime/train/device.hpp"
+#include "runtime/train/verified_checkpoint.hpp"
 
 namespace mgpu::rl {
 namespace {
@@ -85,6 +87,7 @@ RecipeRewards GrpoTrainer::read_recipe() {
   } catch (const train::RecipeError&) {
     throw;
   } catch (const std::runtime_error& e) {
+    if (rendezvous::is_passing(e)) throw;
     throw train::RecipeError({e.what()});
   }
 }
@@ -279,7 +282,7 @@ train::Fingerprint GrpoTrainer::fingerprint() const {
 
 void GrpoTrainer::restore(const std::string& checkpoint) {
   begin_report(checkpoint);
-  if (!checkpoint.empty()) frozen_models_->read(checkpoint);
+  if (!checkpoint.empty()) train::read_verified([&] { frozen_models_->read(checkpoint); });
   for (const auto& note : prompts_->notes()) reporter_->note(note);
   for (const auto& note : notes_) reporter_->note(note);
   for (const auto& note : sizes_.notes) reporter_->note(note);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rendezvous/base/input_error.hpp"
+#include "rendezvous/base/passing_error.hpp"
 #include "runtime/config/grpo_values.hpp"
 #include "runtime/config/resolve.hpp"
 #include "runtime/data/digest.hpp"
@@ -47,6 +48,7 @@ Recommendation::Recommendation(const train::TrainConfig& config, const train::Mo
   } catch (const train::RecipeError&) {
     throw;
   } catch (const std::runtime_error& e) {
+    if (rendezvous::is_passing(e)) throw;
     throw train::RecipeError({e.what()});
   }
   if (!tests) return;

@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/contained_file.hpp"
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/file_presence.hpp"
 #include "rendezvous/base/input_error.hpp"
 #include "runtime/text/tokenizer.hpp"
 
@@ -41,15 +42,14 @@ void write_file(const fs::path& path, const std::string& content) {
 }  // namespace
 
 void Tokenizer::require_folder(const fs::path& folder) {
-  std::error_code ignored;
-  if (!fs::is_directory(folder, ignored))
+  if (!rendezvous::is_folder(folder))
     throw rendezvous::InputError(
         fmt::format("there is no folder {} with a tokenizer", folder.string()));
 }
 
 Tokenizer Tokenizer::load(const fs::path& folder) {
   require_folder(folder);
-  if (!fs::exists(folder / kNames[0])) {
+  if (!rendezvous::is_there(folder / kNames[0])) {
     throw rendezvous::InputError(fmt::format(
         "no tokenizer.json in {0}; to convert a tokenizer of another format: python3 -c "
         "\"from transformers import AutoTokenizer as T; "
@@ -61,9 +61,9 @@ Tokenizer Tokenizer::load(const fs::path& folder) {
     return rendezvous::read_contained_file(folder.string(), name, kLongestFile);
   };
   for (const char* const name : kNames) {
-    if (fs::exists(folder / name)) files[name] = read(name);
+    if (rendezvous::is_there(folder / name)) files[name] = read(name);
   }
-  if (fs::is_directory(folder / kMoreTemplates)) {
+  if (rendezvous::is_folder(folder / kMoreTemplates)) {
     for (const auto& entry : fs::directory_iterator(folder / kMoreTemplates)) {
       if (entry.path().extension() != ".jinja") continue;
       const auto name = fmt::format("{}/{}", kMoreTemplates, entry.path().filename().string());

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <vector>
 
@@ -77,6 +78,7 @@ void append_normalized(std::string_view text, Form form, std::string& to) {
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                    static_cast<utf8proc_ssize_t>(text.size()), &result, options_of(form));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
+  if (size == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
   if (size < 0) {
     throw rendezvous::InputError(
         fmt::format("cannot normalize {} bytes of text: {}", text.size(), utf8proc_errmsg(size)));

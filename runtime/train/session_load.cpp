@@ -12,6 +12,7 @@
 #include "runtime/train/rank_device.hpp"
 #include "runtime/train/session.hpp"
 #include "runtime/train/start_anew.hpp"
+#include "runtime/train/verified_checkpoint.hpp"
 #include "runtime/train/weights_io.hpp"
 
 namespace mgpu::train {
@@ -150,8 +151,10 @@ void Session::create_first_optimizer() {
 }
 
 void Session::load_checkpoint(const std::string& checkpoint) {
-  start_times_->measure("weights", [&] { saver_->load_model(checkpoint); });
-  start_times_->measure("optimizer", [&] { saver_->load_state(checkpoint, progress_); });
+  read_verified([&] {
+    start_times_->measure("weights", [&] { saver_->load_model(checkpoint); });
+    start_times_->measure("optimizer", [&] { saver_->load_state(checkpoint, progress_); });
+  });
 }
 
 void Session::load(const std::string& checkpoint, const std::function<void()>& meanwhile) {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "rendezvous/base/file_presence.hpp"
 #include "rendezvous/base/small_file.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/file.hpp"
@@ -26,10 +27,8 @@ fs::path mark_of(const TrainConfig& config) {
 }
 
 bool is_inside(const std::string& path, const std::string& folder) {
-  std::error_code missing;
-  if (path.empty() || !fs::exists(path, missing)) return false;
-  const auto inner =
-      fs::weakly_canonical(path, missing).lexically_relative(fs::weakly_canonical(folder, missing));
+  if (path.empty() || !rendezvous::is_there(path)) return false;
+  const auto inner = fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(folder));
   return !inner.empty() && *inner.begin() != "..";
 }
 

@@ -4,6 +4,7 @@ import os
 import pathlib
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -135,7 +136,12 @@ class FrontEnd(unittest.TestCase):
             for words, line in ((["quickstart", ""], "give the folder a name"),
                                 (["init", "sft", "-o", "there"], "there already exists"),
                                 (["score", "--rewards", "nope", "there"], "unknown reward nope"),
-                                (["score", "--rewards", "format", "gone"], "gone: No such file")):
+                                (["score", "--rewards", "format", "gone"], "gone: No such file"),
+                                (["score", "--rewards", "format", "."], r"\. is a folder"),
+                                (["score", "--rewards", "format", "there"],
+                                 "there:1: the row has no column completion"),
+                                (["train-tokenizer", "gone.txt", "-o", "out"],
+                                 "cannot read gone.txt: No such file")):
                 with self.subTest(words=words):
                     done = subprocess.run([PROGRAM, *words], cwd=folder, env=environment(),
                                           capture_output=True, text=True, timeout=LIMIT)
@@ -149,6 +155,45 @@ class FrontEnd(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr),
                          (1, "mgpu-train: cannot create the folder /proc/quickstart: No such file or "
                              "directory; give another one\n"))
+
+    def test_a_folder_that_cannot_be_written_is_not_left_half_written(self):
+        with tempfile.TemporaryDirectory(prefix="mgpu-front-end-") as folder:
+            done = subprocess.run([PROGRAM, "quickstart"], cwd=folder, env=environment(),
+                                  capture_output=True, text=True, timeout=LIMIT,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10)))
+            self.assertEqual((done.returncode, done.stderr),
+                             (1, "mgpu-train: cannot create the folder quickstart: File too large; "
+                                 "give another one\n"))
+            self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+
+    def test_a_reader_that_left_is_no_error(self):
+        for end in ("pipe", "socket"):
+            with self.subTest(end):
+                if end == "pipe":
+                    theirs, ours = os.pipe()
+                    os.close(theirs)
+                else:
+                    left, right = socket.socketpair()
+                    right.send(b"unread")
+                    right.close()
+                    ours = left.detach()
+                try:
+                    done = subprocess.run([PROGRAM, "check", "docs/examples/quickstart.yaml"], cwd=ROOT,
+                                          env=environment(), stdout=ours, stderr=subprocess.PIPE,
+                                          timeout=LIMIT, restore_signals=False)  # SIGPIPE is ignored
+                finally:
+                    os.close(ours)
+                self.assertEqual((done.returncode, done.stderr), (0, b""))
+
+    def test_a_file_that_cannot_be_read_for_now_is_not_a_mistake(self):
+        """Reading this file ends with EIO, as that of a failing disk does."""
+        for words in (["check", "/proc/self/mem"],
+                      ["score", "--rewards", "format", "/proc/self/mem"]):
+            with self.subTest(words=words):
+                done = subprocess.run([PROGRAM, *words], env=environment(), capture_output=True,
+                                      text=True, timeout=LIMIT)
+                self.assertEqual((done.returncode, done.stderr),
+                                 (1, "mgpu-train: cannot read /proc/self/mem: Input/output error\n"))
 
     def test_score_did_not_report_why_it_cannot_open_a_file_and_scored_rows_for_nothing(self):
         with tempfile.TemporaryDirectory(prefix="mgpu-front-end-") as folder:

@@ -318,6 +318,25 @@ class Resume(trainer.TrainerTest):
         self.assert_went_on(run, 4)
         self.assertIn("total_steps was 4 and is now 6", run.notes)
 
+    def test_a_checkpoint_that_one_rank_does_not_see_whole_may_be_whole_in_the_next_attempt(self):
+        """As behind the cache of a network disk, after rank 0 on another node has verified it."""
+        part = self.train_to(4)
+        (self.dir / "nothing").mkdir()
+        (self.dir / "no-bytes").touch()
+        for lacks, seen, error in (("training_state", "nothing", "the training state is incomplete"),
+                                   ("model.safetensors", "no-bytes", "model.safetensors: ")):
+            with self.subTest(lacks):
+                hide = f"mount --bind {self.dir / seen} {part.folder}/checkpoint-4/{lacks} || exit 77"
+                program = self.write("mgpu-train", '#!/bin/sh\n[ "$RANK" = 0 ] || exec unshare --mount '
+                                     f"sh -c '{hide}; exec \"$@\"' sh {trainer.BIN}/mgpu-train \"$@\"\n"
+                                     f'exec {trainer.BIN}/mgpu-train "$@"\n', 0o755)
+                run = self.end(self.start_training(2, out=part.folder.name, max_steps=8,
+                                                   variables={"MGPU_TRAIN": program}, **self.KEYS))
+                if "mgpu-train: " not in run.err:
+                    self.skipTest("needs permission to mount")
+                self.assertEqual(run.status, 1, run.err)
+                self.assertIn(error, run.err)
+
     def test_another_tokenizer_is_rejected(self):
         part = self.train_to(4, 1)
         template = self.dir / "template.jinja"

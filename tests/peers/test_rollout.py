@@ -76,6 +76,23 @@ class Greedy(RolloutTest):
             self.assertEqual(line["completion_ids"], generated[0, prompt.shape[1]:].tolist(),
                              f"{prompt.shape[1]} tokens")
 
+    def test_wrong_input_has_status_2(self):
+        path = self.dir / "bad.jsonl"
+        path.write_text('{"prompt": "1+1="}\n{"prompt"\n')
+        for options, line in ((("--input", path), f"{path}:2: "),
+                              (("--input", self.dir), f"--input: {self.dir} is a folder"),
+                              (("--prompt", b"\xff"), "--prompt: ")):
+            with self.subTest(options):
+                done = self.generate(*options, ok=False)
+                self.assertEqual((done.returncode, done.stdout), (2, b""), done.stderr)
+                self.assertTrue(done.stderr.decode().startswith(f"mgpu-train: {line}"), done.stderr)
+
+    def test_a_read_error_does_not_shorten_the_input(self):
+        """Reading this file ends with EIO, as that of a failing disk does."""
+        done = self.generate("--input", "/proc/self/mem", ok=False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (1, b"", b"mgpu-train: cannot read /proc/self/mem: Input/output error\n"))
+
     def test_completions_equal_those_of_transformers(self):
         for family in trainer.FAMILIES:
             for tied in (False, True):

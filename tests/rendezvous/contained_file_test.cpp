@@ -6,7 +6,10 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/file_presence.hpp"
 #include "rendezvous/base/input_error.hpp"
+#include "rendezvous/base/passing_error.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -111,5 +114,48 @@ TEST_CASE("an error with more context stays wrong input, or what may pass", "[co
     FAIL();
   } catch (const std::runtime_error& e) {
     CHECK(e.what() == std::string("b: a"));
+  }
+}
+
+TEST_CASE("an error with more context stays the error of a system call", "[contained]") {
+  try {
+    throw_like(std::system_error(ESTALE, std::generic_category(), "a"), "b: a");
+  } catch (const std::runtime_error& e) {
+    CHECK(e.what() == std::string("b: a"));
+    CHECK(is_passing(e));
+  }
+}
+
+TEST_CASE("only an error that shows a wrong path does not pass", "[contained]") {
+  const auto passing = [](int number) {
+    return is_passing(std::system_error(number, std::generic_category()));
+  };
+  for (const int number : {ESTALE, EIO, ENOMEM, EMFILE, ETIMEDOUT}) CHECK(passing(number));
+  for (const int number : {ENOENT, ENOTDIR, EACCES, EISDIR, ELOOP, ENAMETOOLONG})
+    CHECK_FALSE(passing(number));
+  CHECK_FALSE(is_passing(std::runtime_error("invalid YAML")));
+  try {
+    throw_errno("cannot open a", ESTALE);
+  } catch (const std::runtime_error& e) {
+    CHECK(e.what() == "cannot open a: " + error_text(ESTALE));
+    CHECK(is_passing(e));
+  }
+}
+
+TEST_CASE("only what is certainly missing is not there", "[contained]") {
+  const TempDir dir;
+  write(dir.path("file"), "");
+  fs::create_directory_symlink(dir.path("gone"), dir.path("link"));
+  fs::create_directory_symlink("loop", dir.path("loop"));
+  CHECK(is_there(dir.path("file")));
+  CHECK(is_regular_file(dir.path("file")));
+  CHECK_FALSE(is_folder(dir.path("file")));
+  CHECK(is_folder(dir.root()));
+  for (const char* name : {"gone", "file/inside", "link"}) CHECK_FALSE(is_there(dir.path(name)));
+  CHECK(is_listed(dir.path("link")));
+  CHECK_FALSE(is_listed(dir.path("gone")));
+  for (const auto& name : {std::string("loop"), std::string(300, 'x')}) {
+    CHECK_THROWS_AS(is_there(dir.path(name)), std::system_error);
+    CHECK_THROWS_AS(is_folder(dir.path(name)), std::system_error);
   }
 }

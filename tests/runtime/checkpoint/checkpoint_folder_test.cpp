@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tests/support/catch.hpp"
+#include "tests/support/passing_failure.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::checkpoint;
@@ -259,4 +260,12 @@ TEST_CASE("only files that killed saves left behind are removed", "[checkpoint]"
         Names{dir.path(".checkpoint-2.tmp-123-0"), dir.path(".model.safetensors.tmp-123-4")});
   CHECK(names_in(dir.root()) == Names{".hidden", ".tmp-1-2", ".x.tmp-", ".x.tmp-1", ".x.tmp-1-y",
                                       "checkpoint-1", "x.tmp-1-2"});
+}
+
+TEST_CASE("a checkpoint that cannot be looked for is not reported as missing", "[checkpoint]") {
+  const TempDir dir;
+  mgpu::tests::make_unreadable(dir.path("checkpoint-3"));
+  CHECK(mgpu::tests::fails_for_now([&] { read_manifest(dir.path("checkpoint-3")); }));
+  mgpu::tests::make_unreadable(dir.path("manifest.json"));
+  CHECK(mgpu::tests::fails_for_now([&] { read_manifest(dir.root()); }));
 }

@@ -6,6 +6,7 @@
 
 #include "runtime/checkpoint/file.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/passing_failure.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::checkpoint;
@@ -178,4 +179,17 @@ TEST_CASE("the snapshot of a dataset is found beside that of a model of the same
   const auto snapshot = cache.dir.root() / "datasets--imdb/snapshots" / kCommit;
   fs::create_directories(snapshot);
   CHECK(find_snapshot(HubKind::dataset, "imdb", kCommit) == snapshot);
+}
+
+TEST_CASE("a folder that cannot be looked for is not reported as missing", "[hub]") {
+  const Cache cache;
+  const TempDir dir(TempDir::in_memory());
+  mgpu::tests::make_unreadable(dir.path("loop"));
+  CHECK(mgpu::tests::fails_for_now([&] { resolve_model(dir.path("loop")); }));
+  fs::remove_all(cache.snapshot);
+  mgpu::tests::make_unreadable(cache.snapshot);
+  CHECK(mgpu::tests::fails_for_now([&] { resolve_model("org/name"); }));
+  fs::remove(cache.repository / "refs/main");
+  mgpu::tests::make_unreadable(cache.repository / "refs/main");
+  CHECK(mgpu::tests::fails_for_now([&] { resolve_model("org/name"); }));
 }

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "tests/support/catch.hpp"
+#include "tests/support/passing_failure.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::checkpoint;
@@ -121,4 +122,13 @@ TEST_CASE("a folder without safetensors is rejected with a remedy", "[weights]")
   write_file(dir.path("pytorch_model.bin"), "PK");
   CHECK_THROWS_WITH(Weights(dir.root()),
                     Contains("has only pytorch_model.bin") && Contains("save_pretrained("));
+}
+
+TEST_CASE("weights that cannot be looked for are not reported as missing", "[weights]") {
+  const TempDir dir(TempDir::in_memory());
+  mgpu::tests::make_unreadable(dir.path("loop"));
+  for (const char* name : {"loop", "loop/inside"})
+    CHECK(mgpu::tests::fails_for_now([&] { Weights(dir.path(name)); }));
+  mgpu::tests::make_unreadable(dir.path("pytorch_model.bin"));
+  CHECK(mgpu::tests::fails_for_now([&] { Weights(dir.root()); }));
 }

@@ -4,6 +4,7 @@
 
 #include "runtime/checkpoint/file.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/passing_failure.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::model;
@@ -227,4 +228,25 @@ TEST_CASE("eos_token_id comes from generation_config.json, else from config.json
         std::vector<std::int32_t>{8, 9});
   mgpu::checkpoint::write_file(dir.path("generation_config.json"), "{}");
   CHECK(read_model_config(dir.root()).eos_token_ids == std::vector<std::int32_t>{7});
+}
+
+TEST_CASE("a model that cannot be looked for is not reported as missing", "[config]") {
+  const TempDir dir(TempDir::in_memory());
+  mgpu::tests::make_unreadable(dir.path("loop"));
+  CHECK(mgpu::tests::fails_for_now([&] { read_model_config(dir.path("loop")); }));
+  mgpu::tests::make_unreadable(dir.path("config.json"));
+  CHECK(mgpu::tests::fails_for_now([&] { read_model_config(dir.root()); }));
+}
+
+TEST_CASE("end tokens that the vocabulary does not have are left out", "[config]") {
+  const TempDir dir(TempDir::in_memory());
+  using Ids = std::vector<std::int32_t>;
+  Json json = small();
+  json["eos_token_id"] = {7, 100, 100000};
+  mgpu::checkpoint::write_file(dir.path("config.json"), json.dump());
+  CHECK(read_model_config(dir.root()).eos_token_ids == Ids{7});
+  mgpu::checkpoint::write_file(dir.path("generation_config.json"), R"({"eos_token_id": [100, 9]})");
+  CHECK(read_model_config(dir.root()).eos_token_ids == Ids{9});
+  mgpu::checkpoint::write_file(dir.path("generation_config.json"), R"({"eos_token_id": 100})");
+  CHECK(read_model_config(dir.root()).eos_token_ids == Ids{7});
 }

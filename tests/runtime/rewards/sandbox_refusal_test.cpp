@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "rendezvous/base/passing_error.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 #include "runtime/rewards/sandbox.hpp"
 #include "tests/runtime/rewards/sandbox_support.hpp"
@@ -68,6 +69,24 @@ TEST_CASE("a sandbox that cannot be made is refused in one line, and no program 
     CHECK_THAT(message.text, Contains("set reward_sandbox: false if you trust"));
     CHECK(message.text.find('\n') == message.text.npos);
     CHECK_FALSE(std::filesystem::exists(note));
+  }
+}
+
+TEST_CASE("a machine that has too many processes for a sandbox may have fewer later",
+          "[rewards][sandbox]") {
+  for (const uid_t user : sandbox_users()) {
+    CAPTURE(user);
+    const auto message = run_as(user, [] {
+      forbid(SYS_clone, EAGAIN, CLONE_NEWUSER);
+      try {
+        rewards::make_reward("cmd: true", rewards::read_settings(kIn));
+      } catch (const std::exception& e) {
+        return (rendezvous::is_passing(e) ? "passing: " : "refused: ") + std::string(e.what());
+      }
+      return std::string();
+    });
+    CHECK_THAT(message.text, Contains("passing: reward_sandbox: cannot start a sandbox on "));
+    CHECK_THAT(message.text, Contains("raise the limit of processes (ulimit -u)"));
   }
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/text/json_splice.hpp"
 #include "tests/runtime/text/tokenizer_support.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/passing_failure.hpp"
 #include "tests/support/temp_dir.hpp"
 
 using namespace mgpu::tests;
@@ -241,4 +242,12 @@ TEST_CASE("entries are appended to JSON and the rest stays unchanged", "[tokeniz
   CHECK(with_appended(before, "k", std::vector<std::string>{"1", "2"}) == expected);
   CHECK(with_appended(R"({"k":{"a":1}})", "k", std::vector<std::string>{"\"b\": 2"}) ==
         R"({"k":{"a":1,"b": 2}})");
+}
+
+TEST_CASE("a tokenizer that cannot be looked for is not reported as missing", "[tokenizer]") {
+  const TempDir dir(TempDir::in_memory());
+  make_unreadable(dir.path("loop"));
+  CHECK(fails_for_now([&] { Tokenizer::load(dir.path("loop")); }));
+  make_unreadable(dir.path("tokenizer.json"));
+  CHECK(fails_for_now([&] { Tokenizer::load(dir.root()); }));
 }
