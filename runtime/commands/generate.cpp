@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/exit_status.hpp"
+#include "rendezvous/base/printable.hpp"
 #include "rendezvous/base/seeds.hpp"
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
@@ -333,6 +334,9 @@ int generate(const train::GenerateCommand& command) {
   options.device = device;
   options.dtype = train::compute_dtype(train::Dtype::automatic, device);
   auto model = load_model(command.model, command.adapter, device, options.dtype);
+  if (contract.rank == 0)
+    for (const auto& note : model.notes)
+      std::cerr << "note: " << rendezvous::printable(note) << "\n";
   options.adapter_scale = model.adapter_scale;
   const data::TextEncoder encoder(model.source.tokenizer, model.source.chat_template);
   const auto rows = read_prompts(command, encoder, model.source.config);

@@ -29,7 +29,10 @@ LoadedModel load_model(std::string model, const std::string& adapter, at::Device
   config.model_name_or_path = downloaded_model(model, hub::Part::model);
   LoadedModel loaded{.source = train::open_model(config), .comm = comm::join({}, {})};
   train::AdapterShape shape;
-  if (adapter_source) shape = train::shape_of(*adapter_source, loaded.source.config);
+  if (adapter_source) {
+    loaded.notes = train::adopt_adapter_vocabulary(*adapter_source, loaded.source);
+    shape = train::shape_of(*adapter_source, loaded.source.config);
+  }
   loaded.adapter_scale = shape.scale;
   parallel::ShardOptions options;
   options.device = device;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,10 @@ model::ModelConfig open_model_config(const TrainConfig& config);
 // Throws if the tokenizer has ids that the embedding has no row for: a row of data could contain
 // such an id.
 void check_vocabulary(const ModelSource& source);
+
+// Makes the tokenizer's tokens of these roles (bos_token, eos_token) those of the model, in its
+// configuration and in the text of its config.json. Requires: the tokenizer has their ids.
+void use_special_tokens(ModelSource& source, const std::set<std::string>& roles);
 
 // The adapters that a configuration requests for this model; rank 0 means none.
 model::LoraShape lora_shape(const TrainConfig& config, const model::ModelConfig& model);
