@@ -73,6 +73,7 @@ void use_tokens(const TrainConfig& config, ModelSource& source) {
   add_tokens(config, tokenizer);
   if (!config.new_tokens.empty() || tokenizer.size() > size)
     source.config.vocab_size = std::max<std::int64_t>(source.config.vocab_size, tokenizer.size());
+  source.adds_tokens = tokenizer.size() > size;
   std::set<std::string> roles;
   for (const auto& [role, token] : config.special_tokens) {
     if (tokenizer.id_of(token)) {

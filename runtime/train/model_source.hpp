@@ -19,6 +19,7 @@ namespace mgpu::train {
 struct ModelSource {
   model::ModelConfig config;       // of the model as it is trained, with new_tokens
   std::int64_t vocab_on_disk = 0;  // rows that the embedding has in the files
+  bool adds_tokens = false;        // the recipe adds tokens to the tokenizer
   std::string folder;              // of the model's files; empty: trained from scratch
   std::string config_text;         // the text of its config.json
   std::unique_ptr<checkpoint::Weights> weights;  // null: trained from scratch
@@ -26,6 +27,8 @@ struct ModelSource {
   std::string chat_template;
   std::vector<std::string> notes;  // about settings that have no effect
 
+  // Whether there are tokens whose rows of the embedding were never trained.
+  bool has_new_tokens() const { return adds_tokens || config.vocab_size > vocab_on_disk; }
   bool is_in(const std::string& other_folder) const;  // whether that is the folder of its files
 };
 

@@ -94,6 +94,26 @@ class AdapterVocabulary(trainer.TrainerTest):
                 self.program("generate", "--model", self.model, "--adapter", run.folder,
                              "--prompt", "<tool_a>", "--max-new-tokens", "4")
 
+    def test_new_tokens_in_spare_rows_are_trained_with_the_adapter(self):
+        """Such rows were once not trained, and no note reported it."""
+        before = load_model(self.model).get_input_embeddings().weight
+        self.assertGreater(len(before), TOKENS + 2)
+        run = self.adapted()
+        for name in ("embed_tokens", "lm_head"):
+            self.assertIn(f"new_tokens requires {name} to be trained", run.notes)
+        after = run.weights("adapter_model")["base_model.model.model.embed_tokens.weight"]
+        self.assertEqual(after.shape, before.shape)
+        for row in range(TOKENS, TOKENS + 2):
+            self.assertGreater((after[row] - before[row]).abs().max().item(), 1e-3)
+        theirs = peft.PeftModel.from_pretrained(load_model(self.model), run.folder)
+        theirs = theirs.merge_and_unload().state_dict()
+        ours = load_tensors(self.merge(run.folder)[0])
+        self.assert_same_weights(ours, {name: theirs[name] for name in ours}, atol=1e-5)
+
+    def test_tokens_that_the_model_has_already_do_not_train_the_embedding(self):
+        run = self.train(**self.keys, new_tokens=["1"])
+        self.assertNotIn("embed_tokens", run.notes)
+
 
 
 if __name__ == "__main__":
