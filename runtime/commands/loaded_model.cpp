@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/commands/hub_names.hpp"
@@ -52,8 +53,11 @@ void require_no_model(const std::string& folder) {
   if (const auto status = fs::status(folder, error);
       fs::exists(status) && !fs::is_directory(status))
     throw train::UsageError(folder + " is a file; give another folder as --output");
-  if (fs::exists(fs::path(folder) / "config.json"))
-    throw train::UsageError(folder + " already contains a model; use another --output");
+  for (const auto& [file, what] :
+       {std::pair("config.json", "a model"), std::pair("adapter_config.json", "an adapter")})
+    if (fs::exists(fs::path(folder) / file))
+      throw train::UsageError(
+          fmt::format("{} already contains {}; use another --output", folder, what));
 }
 
 void make_output_folder(const std::string& folder) {

@@ -24,7 +24,7 @@ struct LoadedModel {
 LoadedModel load_model(std::string model, const std::string& adapter, at::Device device,
                        at::ScalarType dtype);
 
-// Throws if the folder contains a model.
+// Throws if the folder contains a model or an adapter.
 void require_no_model(const std::string& folder);
 
 // Creates the folder of --output.

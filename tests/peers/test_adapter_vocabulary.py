@@ -1,6 +1,7 @@
 """Adapters with tokens of their own: merged, and used for generation, beside transformers and peft."""
 
 import json
+import shutil
 import subprocess
 import unittest
 
@@ -114,6 +115,17 @@ class AdapterVocabulary(trainer.TrainerTest):
         run = self.train(**self.keys, new_tokens=["1"])
         self.assertNotIn("embed_tokens", run.notes)
 
+    def test_a_model_is_not_merged_into_a_folder_with_a_model_or_an_adapter(self):
+        run = self.train(**self.keys)
+        for folder, what in ((run.folder, "an adapter"), (self.model, "a model")):
+            kept = shutil.copytree(folder, self.dir / f"copy of {what}")
+            _, err = self.program("merge", "--model", self.model, "--adapter", run.folder,
+                                  "--output", folder, status=2)
+            self.assertIn(f"{folder} already contains {what}; use another --output", err)
+            for path in kept.rglob("*.*"):
+                if path.is_file():
+                    self.assertEqual((folder / path.relative_to(kept)).read_bytes(),
+                                     path.read_bytes())
 
 
 if __name__ == "__main__":
