@@ -22,6 +22,7 @@
 #include "runtime/commands/commands.hpp"
 #include "runtime/commands/loaded_model.hpp"
 #include "runtime/config/planning/rollout_memory.hpp"
+#include "runtime/data/conversation.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/rollout/engine.hpp"
@@ -52,7 +53,9 @@ std::vector<std::int32_t> encode(const Json& prompt, const data::TextEncoder& en
           raw ? "the prompt is a list of messages, which --raw does not support; give a text"
               : "the prompt is a list of messages, but the model has no chat template; give a "
                 "text");
-    return encoder.encode(encoder.render(prompt, nullptr, true, Json::object()), false);
+    return encoder.encode(encoder.render(data::messages_of(Json{{"prompt", prompt}}, "prompt"),
+                                         nullptr, true, Json::object()),
+                          false);
   }
   const auto text = prompt.get<std::string>();
   if (!chat) return encoder.encode(text, true);

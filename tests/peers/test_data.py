@@ -341,6 +341,13 @@ class Data(unittest.TestCase):
         self.assertIn("dropped: no target token within max_length 200", done.stdout)
         self.assertIn("1 kept", done.stdout)
 
+    def test_images_in_messages_are_refused(self):
+        part = {"type": "image_url", "image_url": {"url": "x"}}
+        message = {"role": "user", "content": [part, {"type": "text", "text": "what"}]}
+        path = self.jsonl(rows=[{"messages": [message, {"role": "assistant", "content": "b"}]}])
+        self.refused(f'{path}:1: message 1 of "messages" has a part of type "image_url"; images '
+                     "are not supported", dataset_name=path, chat_template="chatml")
+
     def test_the_output_has_colours_only_on_a_terminal(self):
         self.assertNotIn("\x1b", self.run_data(dataset_name=self.jsonl()).stdout)
         import pty
