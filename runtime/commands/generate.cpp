@@ -15,6 +15,7 @@
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/file_presence.hpp"
 #include "rendezvous/base/input_error.hpp"
+#include "rendezvous/base/printable.hpp"
 #include "rendezvous/base/seeds.hpp"
 #include "rendezvous/contract.hpp"
 #include "runtime/comm/comm.hpp"
@@ -23,6 +24,7 @@
 #include "runtime/commands/commands.hpp"
 #include "runtime/commands/loaded_model.hpp"
 #include "runtime/config/planning/rollout_memory.hpp"
+#include "runtime/data/conversation.hpp"
 #include "runtime/data/row.hpp"
 #include "runtime/data/text_encoder.hpp"
 #include "runtime/rollout/engine.hpp"
@@ -53,7 +55,9 @@ std::vector<std::int32_t> encode(const Json& prompt, const data::TextEncoder& en
           raw ? "the prompt is a list of messages, which --raw does not support; give a text"
               : "the prompt is a list of messages, but the model has no chat template; give a "
                 "text");
-    return encoder.encode(encoder.render(prompt, nullptr, true, Json::object()), false);
+    return encoder.encode(encoder.render(data::messages_of(Json{{"prompt", prompt}}, "prompt"),
+                                         nullptr, true, Json::object()),
+                          false);
   }
   const auto text = prompt.get<std::string>();
   if (!chat) return encoder.encode(text, true);
@@ -341,6 +345,9 @@ int generate(const train::GenerateCommand& command) {
   options.device = device;
   options.dtype = train::compute_dtype(train::Dtype::automatic, device);
   auto model = load_model(command.model, command.adapter, device, options.dtype);
+  if (contract.rank == 0)
+    for (const auto& note : model.notes)
+      std::cerr << "note: " << rendezvous::printable(note) << "\n";
   options.adapter_scale = model.adapter_scale;
   const data::TextEncoder encoder(model.source.tokenizer, model.source.chat_template);
   const auto rows = read_prompts(command, encoder, model.source.config);

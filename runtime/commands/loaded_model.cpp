@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "runtime/checkpoint/file.hpp"
 #include "runtime/commands/hub_names.hpp"
@@ -29,7 +30,10 @@ LoadedModel load_model(std::string model, const std::string& adapter, at::Device
   config.model_name_or_path = downloaded_model(model, hub::Part::model);
   LoadedModel loaded{.source = train::open_model(config), .comm = comm::join({}, {})};
   train::AdapterShape shape;
-  if (adapter_source) shape = train::shape_of(*adapter_source, loaded.source.config);
+  if (adapter_source) {
+    loaded.notes = train::adopt_adapter_vocabulary(*adapter_source, loaded.source);
+    shape = train::shape_of(*adapter_source, loaded.source.config);
+  }
   loaded.adapter_scale = shape.scale;
   parallel::ShardOptions options;
   options.device = device;
@@ -49,8 +53,11 @@ void require_no_model(const std::string& folder) {
   if (const auto status = fs::status(folder, error);
       fs::exists(status) && !fs::is_directory(status))
     throw train::UsageError(folder + " is a file; give another folder as --output");
-  if (fs::exists(fs::path(folder) / "config.json"))
-    throw train::UsageError(folder + " already contains a model; use another --output");
+  for (const auto& [file, what] :
+       {std::pair("config.json", "a model"), std::pair("adapter_config.json", "an adapter")})
+    if (fs::exists(fs::path(folder) / file))
+      throw train::UsageError(
+          fmt::format("{} already contains {}; use another --output", folder, what));
 }
 
 void make_output_folder(const std::string& folder) {

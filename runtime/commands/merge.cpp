@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "rendezvous/base/printable.hpp"
 #include "runtime/commands/commands.hpp"
 #include "runtime/commands/loaded_model.hpp"
 #include "runtime/model/linear.hpp"
@@ -14,6 +15,7 @@ namespace mgpu::recipes {
 int merge(const train::MergeCommand& command) {
   require_no_model(command.output);
   auto model = load_model(command.model, command.adapter, at::kCPU, at::kFloat);
+  for (const auto& note : model.notes) fmt::print("note: {}\n", rendezvous::printable(note));
   auto& shards = *model.shards;
   for (std::int64_t layer = 0; layer < model.source.config.layers; ++layer) {
     const auto& block = shards.weights(model::block_unit(layer)).block;

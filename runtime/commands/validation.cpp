@@ -1,8 +1,10 @@
 #include "runtime/commands/validation.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -84,6 +86,17 @@ void check_source(train::DataSource source) {
     if (!is_named_dataset(file)) data::format_of_file(file.path, file.file_type);
 }
 
+// The final model of full fine-tuning would overwrite its base model.
+void check_output(const train::TrainConfig& config) {
+  if (config.use_peft || !config.save_final_model || !config.model_size.empty()) return;
+  std::error_code missing;
+  if (std::filesystem::equivalent(config.model_name_or_path, config.output_dir, missing))
+    throw std::runtime_error(fmt::format(
+        "output_dir: {} is the folder of model_name_or_path, and the trained model would overwrite "
+        "the one that training starts from; choose another output_dir",
+        config.output_dir));
+}
+
 // A stream does not know how many rows it has.
 void check_stream(const train::TrainConfig& config) {
   if (!config.streaming || config.task != train::Task::sft) return;
@@ -108,6 +121,7 @@ void validate(const train::TrainConfig& config, std::int64_t ranks) {
   Errors errors;
   errors.collect([&] { train::check_ranks(config, ranks); });
   errors.collect([&] { check_template(config); });
+  errors.collect([&] { check_output(config); });
   for (const auto* sources : {&config.dataset_name, &config.eval_dataset})
     for (const auto& source : *sources) errors.collect([&] { check_source(source); });
   errors.collect([&] { check_stream(config); });

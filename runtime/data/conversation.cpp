@@ -33,6 +33,24 @@ Json message(const std::string& role, const std::string& content) {
   return Json{{"role", role}, {"content", content}};
 }
 
+// Most chat templates leave out parts that they do not know, without an error.
+void check_parts(const Json& message, std::size_t number, const std::string& column) {
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_array()) return;
+  for (const Json& part : *content) {
+    if (!part.is_object()) continue;
+    const auto type = part.find("type");
+    const bool typed = type != part.end() && type->is_string();
+    if (typed ? *type == "text" : part.contains("text")) continue;
+    const std::string kind = typed ? type->get<std::string>() : column_names(part);
+    throw RowError(fmt::format("message {} of \"{}\" has a part of type \"{}\"; {}", number,
+                               printable(column), printable(kind),
+                               kind.find("image") != std::string::npos
+                                   ? "images are not supported"
+                                   : "only parts of type text are supported"));
+  }
+}
+
 struct AlpacaRow {
   std::string system_text, user_text;
   std::vector<std::pair<std::string, std::string>> history;
@@ -84,6 +102,7 @@ Json messages_of(const Json& row, const std::string& column) {
     }
     if (!each.is_object() || !each.contains("role") || !each["role"].is_string())
       throw RowError(fmt::format("message {} of \"{}\" has no role", i + 1, printable(column)));
+    check_parts(each, i + 1, column);
   }
   return messages;
 }

@@ -16,7 +16,8 @@ struct Turns {
 const std::string& text_of(const Json& row, const std::string& column);
 
 // The list of messages in a column, each an object with a role. `from` and `value` are accepted in
-// place of `role` and `content`. Throws RowError for anything else and for an empty list.
+// place of `role` and `content`. Throws RowError for anything else, for an empty list, and for
+// contents with parts that are not text.
 Json messages_of(const Json& row, const std::string& column);
 
 // ShareGPT's `conversations`, preceded by the row's `system` column if there is one. With

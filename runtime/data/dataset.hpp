@@ -17,11 +17,12 @@ struct SourceReport {
   std::string digest;  // SHA-256 of the file's contents
   std::string format;
   std::uint64_t rows = 0;
-  std::uint64_t bad = 0;        // bad rows that were skipped
-  std::uint64_t unused = 0;     // not in the slice of the split, or above max_samples
-  std::uint64_t dropped = 0;    // without a target token within max_length
-  std::uint64_t truncated = 0;  // cut to max_length and kept
-  std::uint64_t lost = 0;       // rows whose prompt lost its end; see Example::lost_prompt
+  std::uint64_t bad = 0;              // bad rows that were skipped
+  std::uint64_t unused = 0;           // not in the slice of the split, or above max_samples
+  std::uint64_t dropped = 0;          // without a target token within max_length
+  std::uint64_t truncated = 0;        // cut to max_length and kept
+  std::uint64_t lost = 0;             // rows whose prompt lost its end; see Example::lost_prompt
+  std::uint64_t unwritten_tools = 0;  // rows with tools that the chat template does not write
   std::uint64_t kept = 0;
   std::uint64_t tokens = 0;           // of the kept examples, after cutting
   std::vector<std::string> bad_rows;  // the first few: "file:line: reason"

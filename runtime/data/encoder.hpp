@@ -43,6 +43,9 @@ class Encoder {
   virtual std::string render(const Json& messages, const Json& tools, bool add_generation_prompt,
                              const Json& extra) const = 0;
   virtual Chat render_marked(const Json& messages, const Json& tools, const Json& extra) const = 0;
+  // Whether the source of the chat template has this name, so that it may write what the name
+  // stands for.
+  virtual bool template_names(std::string_view name) const = 0;
   // Part of the cache key: two encoders that would encode anything differently have different
   // fingerprints.
   virtual std::string fingerprint() const = 0;

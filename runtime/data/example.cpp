@@ -78,7 +78,9 @@ RowReader::RowReader(Format format, RowOptions options, bool conversational, con
       options_(std::move(options)),
       conversational_(conversational),
       encoder_(encoder),
-      eos_(encoder.eos()) {
+      eos_(encoder.eos()),
+      writes_tools_(encoder.template_names("tools")),
+      writes_tool_calls_(encoder.template_names("tool_calls")) {
   if (conversational_ && !encoder_.has_template())
     throw rendezvous::InputError(
         "its rows are conversations, but the tokenizer has no chat template; set chat_template");
@@ -192,6 +194,7 @@ Example RowReader::read_chat(const Json& row, const Json& messages) const {
   MarkedIds chat = encode_chat(row, messages);
   Example example = train_on_all(std::move(chat.ids));
   if (options_.assistant_only_loss) mask_unmarked(chat.marked, example);
+  example.unwritten_tools = leaves_out_tools(row, messages);
   return example;
 }
 
@@ -204,7 +207,17 @@ Example RowReader::read_chat_pair(const Json& row, const Json& prompt,
   if (options_.assistant_only_loss) mask_unmarked(chat.marked, example);
   const std::string alone = encoder_.render(prompt, tools_of(row), true, template_extra_of(row));
   mask_prompt(encoder_.encode(alone, false), example);
+  example.unwritten_tools = leaves_out_tools(row, both);
   return example;
+}
+
+bool RowReader::leaves_out_tools(const Json& row, const Json& messages) const {
+  if (!writes_tools_ && !tools_of(row).empty()) return true;
+  return !writes_tool_calls_ &&
+         std::any_of(messages.begin(), messages.end(), [](const Json& message) {
+           const auto calls = message.find("tool_calls");
+           return calls != message.end() && !calls->empty();
+         });
 }
 
 // The ids of a conversation. `marked` is filled only with assistant_only_loss.

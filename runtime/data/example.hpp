@@ -19,6 +19,7 @@ struct Example {
   // The end of the prompt that is not encoded as prompt, because prompt and completion together are
   // encoded differently from the prompt alone.
   std::optional<std::string> lost_prompt;
+  bool unwritten_tools = false;  // the row has tools or tool calls that the template does not write
 };
 
 // Turns the rows of one file into examples. Several threads may use it at once.
@@ -43,6 +44,7 @@ class RowReader {
   Example read_chat_pair(const Json& row, const Json& prompt, const Json& completion) const;
 
   MarkedIds encode_chat(const Json& row, const Json& messages) const;
+  bool leaves_out_tools(const Json& row, const Json& messages) const;
   void append_eos(std::string& text) const;
   void mask_prompt(const std::vector<std::int32_t>& prompt, Example& example) const;
 
@@ -51,6 +53,7 @@ class RowReader {
   bool conversational_;
   const Encoder& encoder_;
   std::string eos_;
+  bool writes_tools_, writes_tool_calls_;  // by the chat template
   std::optional<ColumnTemplate> template_;
   std::vector<std::string> notes_;
 };

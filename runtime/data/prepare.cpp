@@ -23,6 +23,7 @@ SourceReport report_of(const SourcePlan& plan, const FileShards& file) {
     report.rows += shard.rows();
     report.bad += shard.bad();
     report.lost += shard.lost();
+    report.unwritten_tools += shard.unwritten_tools();
     for (const ShardNote& note : shard.notes()) {
       const std::string text =
           fmt::format("{}:{}: {}", plan.file.path(), file.firsts[piece] + note.line, note.text);

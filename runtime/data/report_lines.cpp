@@ -26,6 +26,11 @@ std::vector<std::string> lines_of(const SourceReport& report, std::int64_t max_l
                             "with the end of the prompt in the loss, because one token spans "
                             "prompt and completion; the first: ") +
                     report.lost_prompt);
+  if (report.unwritten_tools > 0)
+    lines.push_back(
+        counted(report.unwritten_tools, report,
+                "with tools or tool calls that the chat template does not write; to train on "
+                "them, set chat_template to one that does"));
   if (report.truncated > 0)
     lines.push_back(
         counted(report.truncated, report, fmt::format("cut to max_length {}", max_length).c_str()));

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view kMagic = "mgpuTOK1";
 constexpr std::size_t kKeyBytes = 64;
+constexpr std::string_view kToolsNote = "tools ";
 constexpr std::size_t kMaxNotes = 8;
 constexpr std::size_t kLongestNote = 500;
 
@@ -93,6 +94,7 @@ void ShardWriter::add(const Example& example, std::uint64_t line) {
   starts_.push_back(ids_.size());
   label_counts_.push_back(labels);
   lines_.push_back(static_cast<std::uint32_t>(line));
+  if (example.unwritten_tools) ++unwritten_tools_;
   if (!example.lost_prompt) return;
   ++lost_;
   if (lost_ <= kMaxNotes) note("lost", line, *example.lost_prompt);
@@ -109,13 +111,15 @@ void ShardWriter::note(const char* kind, std::uint64_t line, std::string_view te
 }
 
 std::string ShardWriter::finish(std::string_view key, std::uint64_t piece) const {
+  const std::string notes =
+      (unwritten_tools_ > 0 ? fmt::format("{}{}\n", kToolsNote, unwritten_tools_) : "") + notes_;
   Header header{.piece = piece,
                 .examples = label_counts_.size(),
                 .tokens = ids_.size(),
                 .rows = rows_,
                 .bad = bad_,
                 .lost = lost_,
-                .note_bytes = notes_.size(),
+                .note_bytes = notes.size(),
                 .explicit_labels = explicit_labels_ ? 1U : 0U};
   if (key.size() != kKeyBytes) throw std::logic_error("a cache key must have 64 digits");
   std::copy(kMagic.begin(), kMagic.end(), header.magic.begin());
@@ -133,7 +137,7 @@ std::string ShardWriter::finish(std::string_view key, std::uint64_t piece) const
     }
   put(out, layout.ids, ids_);
   if (explicit_labels_) put(out, layout.labels, labels_);
-  std::copy(notes_.begin(), notes_.end(), out.begin() + static_cast<std::ptrdiff_t>(layout.notes));
+  std::copy(notes.begin(), notes.end(), out.begin() + static_cast<std::ptrdiff_t>(layout.notes));
 
   std::memcpy(out.data(), &header, sizeof(header));
   header.sum = checksum(std::string_view(out).substr(kSummedFrom));
@@ -157,6 +161,10 @@ Shard::Shard(const std::filesystem::path& path, std::string_view key, std::uint6
   ids_ = section<std::int32_t>(bytes, layout.ids);
   if (header.explicit_labels) labels_ = section<std::int32_t>(bytes, layout.labels);
   notes_ = bytes.substr(layout.notes, header.note_bytes);
+  if (notes_.starts_with(kToolsNote)) {
+    const auto line = take_line(notes_).substr(kToolsNote.size());
+    std::from_chars(line.data(), line.data() + line.size(), unwritten_tools_);
+  }
   bool in_order = starts_.front() == 0 && starts_.back() == header.tokens;
   for (std::size_t i = 0; in_order && i < header.examples; ++i)
     in_order = starts_[i] <= starts_[i + 1] && label_counts_[i] <= starts_[i + 1] - starts_[i];

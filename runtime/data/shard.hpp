@@ -30,7 +30,8 @@ namespace mgpu::data {
 //   ..   (tokens+7)/8    bit i % 8 of byte i / 8: whether token i has a label
 //   ..   4 x tokens      ids
 //   ..   4 x tokens      labels, if there are any
-//   ..   notes' bytes    notes, one per line: "bad" or "lost", a space, the line, a space, a text
+//   ..   notes' bytes    notes, one per line: "bad" or "lost", a space, the line, a space, a text.
+//                        If rows have tools that were not written: first "tools N", their number
 
 struct ShardNote {
   bool bad = false;        // false: a prompt that lost its end
@@ -48,7 +49,7 @@ class ShardWriter {
  private:
   void note(const char* kind, std::uint64_t line, std::string_view text);
 
-  std::uint64_t rows_ = 0, bad_ = 0, lost_ = 0;
+  std::uint64_t rows_ = 0, bad_ = 0, lost_ = 0, unwritten_tools_ = 0;
   bool explicit_labels_ = false;
   std::vector<std::uint64_t> starts_{0};
   std::vector<std::uint32_t> label_counts_, lines_;
@@ -94,13 +95,14 @@ class Shard {
   std::uint64_t rows() const { return rows_; }
   std::uint64_t bad() const { return bad_; }
   std::uint64_t lost() const { return lost_; }
+  std::uint64_t unwritten_tools() const { return unwritten_tools_; }
   std::vector<ShardNote> notes() const;  // the first few
 
  private:
   bool has_only_ids_below(std::int64_t limit) const;
 
   MappedFile file_;
-  std::uint64_t rows_ = 0, bad_ = 0, lost_ = 0;
+  std::uint64_t rows_ = 0, bad_ = 0, lost_ = 0, unwritten_tools_ = 0;
   std::span<const std::uint64_t> starts_;
   std::span<const std::uint32_t> label_counts_, lines_;
   const std::uint8_t* mask_ = nullptr;

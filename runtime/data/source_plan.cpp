@@ -14,7 +14,7 @@ namespace mgpu::data {
 namespace {
 
 // Part of every cache key. Increase it when the tokens of a row or the layout of shards change.
-constexpr const char* kVersion = "1";
+constexpr const char* kVersion = "2";
 constexpr std::size_t kRowsTriedForFormat = 100;
 
 // The columns that are missing because of their types, for a message.

@@ -110,7 +110,8 @@ Stream::Window Stream::open(const StreamPlace& place, const std::stop_token& sto
                                           number.window * windows_.rows + 1, number.pass + 1),
                       .rows = shards[0].rows(),
                       .bad = shards[0].bad(),
-                      .lost = shards[0].lost()};
+                      .lost = shards[0].lost(),
+                      .unwritten_tools = shards[0].unwritten_tools()};
   for (const ShardNote& note : shards[0].notes())
     if (note.bad)
       counts.bad_rows.push_back(note.text);

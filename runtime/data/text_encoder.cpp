@@ -57,4 +57,8 @@ Chat TextEncoder::render_marked(const Json& messages, const Json& tools, const J
   return {.text = std::move(rendered.text), .assistant = std::move(rendered.assistant)};
 }
 
+bool TextEncoder::template_names(std::string_view name) const {
+  return template_ && template_->source().find(name) != std::string::npos;
+}
+
 }  // namespace mgpu::data

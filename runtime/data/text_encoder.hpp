@@ -29,6 +29,7 @@ class TextEncoder : public Encoder {
   std::string render(const Json& messages, const Json& tools, bool add_generation_prompt,
                      const Json& extra) const override;
   Chat render_marked(const Json& messages, const Json& tools, const Json& extra) const override;
+  bool template_names(std::string_view name) const override;
   std::string fingerprint() const override { return fingerprint_; }
 
  private:

@@ -99,13 +99,18 @@ std::string download_command(const Repository& repository) {
 
 std::vector<std::string> patterns(Part part) {
   if (part == Part::adapter_settings) return {"adapter_config.json", "README.md"};
-  if (part == Part::adapter) return {"adapter_config.json", "adapter_model*"};
   if (part == Part::rows)
     return {"README.md", "*.jsonl",   "*.ndjson", "*.json", "*.csv", "*.tsv",
             "*.txt",     "*.parquet", "*.arrow",  "*.gz",   "*.zst"};
-  std::vector<std::string> all{
-      "config.json", "generation_config.json", "tokenizer*",     "special_tokens_map.json",
-      "merges.txt",  "added_tokens.json",      "chat_template*", "vocab*"};
+  std::vector<std::string> all{"tokenizer*",        "special_tokens_map.json", "merges.txt",
+                               "added_tokens.json", "chat_template*",          "vocab*"};
+  if (part == Part::adapter) {
+    all.emplace_back("adapter_config.json");
+    all.emplace_back("adapter_model*");
+    return all;
+  }
+  all.emplace_back("config.json");
+  all.emplace_back("generation_config.json");
   if (part == Part::model) {
     all.emplace_back("model*.safetensors");
     all.emplace_back("model*.json");

@@ -13,7 +13,7 @@ enum class Part {
   tokenizer,         // of a model: its tokenizer
   model,             // the same with weights
   adapter_settings,  // the configuration of an adapter
-  adapter,           // the same with weights
+  adapter,           // the same with weights, and with its tokenizer if it has one
   rows,              // of a dataset: its files
 };
 

@@ -161,7 +161,8 @@ std::vector<train::RoleMemory> GrpoTrainer::account_for_roles(
 }
 
 void GrpoTrainer::open_server() {
-  const bool new_rows = source_->weights && source_->vocab_on_disk < source_->config.vocab_size;
+  const bool new_rows = source_->weights && (source_->vocab_on_disk < source_->config.vocab_size ||
+                                             (config_.use_peft && source_->has_new_tokens()));
   std::vector<std::int64_t> gpus{device_.index()};
   for (const auto* role : {&roles_.reference, &roles_.reward})
     if (role->has_own_gpu() && role->holder == comm_->rank()) gpus.push_back(*role->gpu);

@@ -9,6 +9,7 @@
 #include "runtime/model/model_config.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/shards.hpp"
+#include "runtime/train/model_source.hpp"
 
 namespace mgpu::train {
 
@@ -17,6 +18,12 @@ struct AdapterSource {
   std::string folder;
   checkpoint::LoraConfig lora;
 };
+
+// Makes `model` the one that the adapter was trained with: if the adapter's folder has a tokenizer,
+// takes its tokens, its chat template and its tokens for the beginning and the end of a text; if
+// the adapter has the embedding or the head with more rows than the model, extends the vocabulary
+// to them. Returns a note for each difference.
+std::vector<std::string> adopt_adapter_vocabulary(const AdapterSource& adapter, ModelSource& model);
 
 // Reads the configuration of `adapter`, a folder or a Hub id. The weights are not read yet.
 AdapterSource open_adapter(const std::string& adapter);

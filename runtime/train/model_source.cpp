@@ -67,36 +67,26 @@ void add_tokens(const TrainConfig& config, text::Tokenizer& tokenizer) {
     if (role != "pad_token" && !tokenizer.id_of(token)) tokenizer.add_tokens({token}, true);
 }
 
-// The text of config.json with the ids of the special tokens that the recipe sets.
-std::string with_token_ids(const std::string& text, const TrainConfig& config,
-                           const text::Tokenizer& tokenizer) {
-  if (text.empty()) return text;
-  auto json = nlohmann::ordered_json::parse(text);
-  for (const char* role : {"bos_token", "eos_token"})
-    if (const auto token = config.special_tokens.find(role); token != config.special_tokens.end())
-      json[fmt::format("{}_id", role)] = *tokenizer.id_of(token->second);
-  return json.dump(2) + "\n";
-}
-
 void use_tokens(const TrainConfig& config, ModelSource& source) {
   auto& tokenizer = source.tokenizer;
   const auto size = tokenizer.size();
   add_tokens(config, tokenizer);
   if (!config.new_tokens.empty() || tokenizer.size() > size)
     source.config.vocab_size = std::max<std::int64_t>(source.config.vocab_size, tokenizer.size());
+  source.adds_tokens = tokenizer.size() > size;
+  std::set<std::string> roles;
   for (const auto& [role, token] : config.special_tokens) {
-    if (tokenizer.id_of(token))
+    if (tokenizer.id_of(token)) {
       tokenizer.set_special_token(role, token);
-    else
+      roles.insert(role);
+    } else {
       source.notes.push_back(fmt::format(
           "special_tokens: pad_token {} has no effect: it is not in the vocabulary, and nothing is "
           "computed with padding",
           token));
+    }
   }
-  if (config.special_tokens.contains("eos_token"))
-    source.config.eos_token_ids = {*tokenizer.eos_id()};
-  if (config.special_tokens.contains("bos_token")) source.config.bos_token_id = tokenizer.bos_id();
-  source.config_text = with_token_ids(source.config_text, config, tokenizer);
+  use_special_tokens(source, roles);
 }
 
 }  // namespace
@@ -170,6 +160,17 @@ void check_vocabulary(const ModelSource& source) {
       "tokenizer, or list the missing tokens, such as {}, in new_tokens to extend the model",
       source.folder, source.config.vocab_size, tokens,
       source.tokenizer.token_of(static_cast<std::int32_t>(tokens - 1))));
+}
+
+void use_special_tokens(ModelSource& source, const std::set<std::string>& roles) {
+  const bool bos = roles.contains("bos_token"), eos = roles.contains("eos_token");
+  if (bos) source.config.bos_token_id = source.tokenizer.bos_id();
+  if (eos) source.config.eos_token_ids = {source.tokenizer.eos_id().value()};
+  if (source.config_text.empty()) return;
+  auto json = nlohmann::ordered_json::parse(source.config_text);
+  if (bos) json["bos_token_id"] = source.tokenizer.bos_id().value();
+  if (eos) json["eos_token_id"] = source.tokenizer.eos_id().value();
+  source.config_text = json.dump(2) + "\n";
 }
 
 model::LoraShape lora_shape(const TrainConfig& config, const model::ModelConfig& model) {

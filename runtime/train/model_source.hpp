@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace mgpu::train {
 struct ModelSource {
   model::ModelConfig config;       // of the model as it is trained, with new_tokens
   std::int64_t vocab_on_disk = 0;  // rows that the embedding has in the files
+  bool adds_tokens = false;        // the recipe adds tokens to the tokenizer
   std::string folder;              // of the model's files; empty: trained from scratch
   std::string config_text;         // the text of its config.json
   std::unique_ptr<checkpoint::Weights> weights;  // null: trained from scratch
@@ -25,6 +27,8 @@ struct ModelSource {
   std::string chat_template;
   std::vector<std::string> notes;  // about settings that have no effect
 
+  // Whether there are tokens whose rows of the embedding were never trained.
+  bool has_new_tokens() const { return adds_tokens || config.vocab_size > vocab_on_disk; }
   bool is_in(const std::string& other_folder) const;  // whether that is the folder of its files
 };
 
@@ -46,6 +50,10 @@ model::ModelConfig open_model_config(const TrainConfig& config);
 // Throws if the tokenizer has ids that the embedding has no row for: a row of data could contain
 // such an id.
 void check_vocabulary(const ModelSource& source);
+
+// Makes the tokenizer's tokens of these roles (bos_token, eos_token) those of the model, in its
+// configuration and in the text of its config.json. Requires: the tokenizer has their ids.
+void use_special_tokens(ModelSource& source, const std::set<std::string>& roles);
 
 // The adapters that a configuration requests for this model; rank 0 means none.
 model::LoraShape lora_shape(const TrainConfig& config, const model::ModelConfig& model);

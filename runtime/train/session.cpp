@@ -74,27 +74,27 @@ void Session::open_model() {
     for (auto& note : adopt_adapter_settings(*adapter_, source_->config, config_))
       notes_.push_back(std::move(note));
   }
-  if (config_.use_peft && source_->config.vocab_size > source_->vocab_on_disk)
-    save_new_token_rows();
+  if (config_.use_peft && source_->has_new_tokens()) save_new_token_rows();
   if (config_.use_peft && config_.save_final_model && !source_->is_in(config_.output_dir) &&
       fs::exists(fs::path(config_.output_dir) / "config.json"))
     notes_.push_back(fmt::format("{} contains a whole model; this run's adapter will replace it",
                                  config_.output_dir));
 }
 
-// The base model's files have no rows for new tokens, so an adapter saved without these rows would
-// be unusable.
+// The base model's files have no rows for new tokens, or spare rows that were never trained, so an
+// adapter saved without these rows would be unusable.
 void Session::save_new_token_rows() {
   auto& saved = config_.lora_modules_to_save;
+  const bool roles_alone = config_.new_tokens.empty() && config_.new_special_tokens.empty();
   std::vector<std::string> needed{"embed_tokens"};
   if (!source_->config.tied) needed.push_back("lm_head");
   for (const auto& name : needed) {
     if (std::find(saved.begin(), saved.end(), name) != saved.end()) continue;
     saved.push_back(name);
     notes_.push_back(
-        fmt::format("new_tokens requires {} to be trained and saved with the adapter: added it to "
+        fmt::format("{} requires {} to be trained and saved with the adapter: added it to "
                     "lora_modules_to_save",
-                    name));
+                    roles_alone ? "special_tokens" : "new_tokens", name));
   }
 }
 

@@ -26,10 +26,6 @@ const std::vector<std::pair<DType, at::ScalarType>> kTypes{
     {DType::i32, at::kInt},    {DType::i64, at::kLong},
 };
 
-bool has_vocabulary(const std::string& name) {
-  return name == "model.embed_tokens.weight" || name == "lm_head.weight";
-}
-
 // Cuts `rows` to the wanted number, or appends rows that are the mean of the existing ones.
 at::Tensor with_rows(const at::Tensor& rows, std::int64_t wanted) {
   if (rows.size(0) >= wanted) return rows.narrow(0, 0, wanted);
@@ -142,6 +138,10 @@ at::Tensor tensor_over(const checkpoint::TensorView& view) {
 
 bool is_adapter(const std::string& name) {
   return name.find(".lora_") != std::string::npos;
+}
+
+bool has_vocabulary(const std::string& name) {
+  return name == "model.embed_tokens.weight" || name == "lm_head.weight";
 }
 
 void load_weights(parallel::Shards& shards, const checkpoint::Weights& weights,

@@ -68,5 +68,6 @@ void write_master_weights(parallel::Shards& shards, const optim::Optimizer& opti
                           const Appended& appended = {});
 
 bool is_adapter(const std::string& name);
+bool has_vocabulary(const std::string& name);  // whether the tensor has a row for each token
 
 }  // namespace mgpu::train

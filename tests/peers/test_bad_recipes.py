@@ -56,6 +56,23 @@ class BadRecipes(trainer.TrainerTest):
         self.refused(2, "empty.jsonl has no rows",
                      dataset_name=str(write_rows(self.dir / "empty.jsonl", [])))
 
+    def test_a_model_is_not_overwritten_by_the_one_that_is_trained_from_it(self):
+        before = (self.model / "model.safetensors").read_bytes()
+        link = self.dir / "link"
+        link.symlink_to(self.model)
+        for folder in (self.model, link, f"{self.dir}/other/../model"):
+            (self.dir / "other").mkdir(exist_ok=True)
+            recipe = self.recipe(output_dir=str(folder))
+            done = subprocess.run([trainer.BIN / "mgpu-train", recipe], capture_output=True,
+                                  text=True, timeout=trainer.LIMIT,
+                                  env=trainer.environment(CUDA_VISIBLE_DEVICES=""))
+            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+            self.assertIn(f"output_dir: {folder} is the folder of model_name_or_path", done.stderr)
+            self.assertIn("choose another output_dir", done.stderr)
+        self.assertEqual((self.model / "model.safetensors").read_bytes(), before)
+        self.train(out="model", max_steps=1, save_strategy="no", save_final_model=False)
+        self.train(out="model", max_steps=1, lora_r=4)
+
     def test_bad_rows_are_reported(self):
         for bad, what in (('{"input_ids": [1, 2', "invalid JSON"), ("[1, 2]", "object"),
                           ('{"input_ids": [1, 999]}', "contains 999"),

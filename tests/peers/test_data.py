@@ -341,6 +341,28 @@ class Data(unittest.TestCase):
         self.assertIn("dropped: no target token within max_length 200", done.stdout)
         self.assertIn("1 kept", done.stdout)
 
+    def test_rows_with_tools_that_the_template_does_not_write_are_counted(self):
+        tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+        call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+        question = {"role": "user", "content": "a"}
+        answer = {"role": "assistant", "content": "b"}
+        path = self.jsonl(rows=[
+            {"messages": [question, answer]}, {"messages": [question, answer], "tools": [tool]},
+            {"messages": [question, {"role": "assistant", "content": "", "tool_calls": [call]}]}])
+        line = "2 of 3 rows with tools or tool calls that the chat template does not write"
+        self.assertIn(line, self.run_data(dataset_name=path, chat_template="chatml").stdout)
+        done = self.run_data(dataset_name=path, chat_template="qwen")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("tool calls", done.stdout)
+        self.assertIn("# Tools", done.stdout)
+
+    def test_images_in_messages_are_refused(self):
+        part = {"type": "image_url", "image_url": {"url": "x"}}
+        message = {"role": "user", "content": [part, {"type": "text", "text": "what"}]}
+        path = self.jsonl(rows=[{"messages": [message, {"role": "assistant", "content": "b"}]}])
+        self.refused(f'{path}:1: message 1 of "messages" has a part of type "image_url"; images '
+                     "are not supported", dataset_name=path, chat_template="chatml")
+
     def test_the_output_has_colours_only_on_a_terminal(self):
         self.assertNotIn("\x1b", self.run_data(dataset_name=self.jsonl()).stdout)
         import pty

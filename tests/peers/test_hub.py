@@ -209,7 +209,8 @@ class HubNames(hub.HubTest):
         self.assertEqual(config["base_model_name_or_path"], "org/bare")
         self.server.add("org/adapter", {
             name: (first.folder / name).read_bytes()
-            for name in ("adapter_config.json", "adapter_model.safetensors")})
+            for name in ("adapter_config.json", "adapter_model.safetensors", "tokenizer.json",
+                         "tokenizer_config.json")})
         run = self.train(1, adapter_path="org/adapter", **bare)
         self.assertIn("adapter org/adapter is complete", run.out)
         self.assertIn("continuing from adapter", run.notes)
@@ -217,6 +218,8 @@ class HubNames(hub.HubTest):
                                    "--prompt", "1", "--max-new-tokens", "2", "--raw")
         self.assertEqual(status, 0, out)
         self.assertIn("model org/model is complete", out)
+        adapter, = self.home.glob("hub/models--org--adapter/snapshots/*")
+        self.assertEqual((adapter / "tokenizer.json").read_bytes(), split[True]["tokenizer.json"])
 
     def test_a_reward_of_the_form_of_a_name_is_a_model(self):
         self.server.add("org/scorer", self.remote.files)

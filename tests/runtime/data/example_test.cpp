@@ -142,6 +142,21 @@ TEST_CASE("tools and template arguments of a row are passed to the template", "[
                     Contains("must be an object"));
 }
 
+TEST_CASE("a message with a part that is no text is bad", "[example]") {
+  const auto row = [](const std::string& part) {
+    return R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, )" + part +
+           "]}]}";
+  };
+  CHECK_NOTHROW(read(row(R"({"type": "text", "text": "b"})")));
+  CHECK_NOTHROW(read(row(R"({"text": "b"})")));
+  CHECK_THROWS_WITH(read(row(R"({"type": "image_url", "image_url": {"url": "x"}})")),
+                    Contains("message 1 of \"messages\" has a part of type \"image_url\"; images "
+                             "are not supported"));
+  CHECK_THROWS_WITH(read(row(R"({"image": "x.png"})")), Contains("images are not supported"));
+  CHECK_THROWS_WITH(read(row(R"({"type": "input_audio", "input_audio": {}})")),
+                    Contains("\"input_audio\"; only parts of type text are supported"));
+}
+
 TEST_CASE("ShareGPT rows are conversations with other key names", "[example]") {
   const std::string row = R"({"conversations": [{"from": "human", "value": "q"},
       {"from": "gpt", "value": "a"}], "system": "s"})";

@@ -311,6 +311,21 @@ TEST_CASE("prompts that lose their end are counted and the first is reported", "
   CHECK(prepared.reports[0].lost_prompt == fixture.dir.path("a.jsonl") + ":2: a");
 }
 
+TEST_CASE("rows with tools that the template does not write are counted", "[prepare]") {
+  PrepareFixture fixture;
+  const std::string rows =
+      R"({"messages": [{"role": "user", "content": "a"}], "tools": []}
+      {"messages": [{"role": "user", "content": "b"}], "tools": [{"name": "f"}]}
+      {"messages": [{"role": "user", "content": "c"}], "tools": "[{\"name\": \"f\"}]"}
+      {"messages": [{"role": "assistant", "content": "d", "tool_calls": [{"name": "f"}]}]}
+      {"messages": [{"role": "assistant", "content": "e", "tool_calls": null}], "tools": null})";
+  CHECK(fixture.run(rows).reports[0].unwritten_tools == 0);
+  fixture.encoder.with_tools = false;
+  fixture.encoder.name = "without tools";
+  CHECK(fixture.run(rows).reports[0].unwritten_tools == 3);
+  CHECK(fixture.run(rows).reports[0].unwritten_tools == 3);  // from the cache
+}
+
 TEST_CASE("several files keep their weights, formats and positions", "[prepare]") {
   PrepareFixture fixture;
   write(fixture.dir.path("a.jsonl"), R"({"text": "a"})");

@@ -25,6 +25,7 @@ class ToyEncoder : public data::Encoder {
 
   bool bos = false;
   bool with_template = true;
+  bool with_tools = true;  // in the template
   bool with_eos = true;
   std::string name = "toy";
   mutable std::atomic<int> encoded{0};  // calls of encode and encode_marked
@@ -57,6 +58,7 @@ class ToyEncoder : public data::Encoder {
   bool special(std::int32_t id) const override { return id >= kEos; }
   std::string eos() const override { return with_eos ? "<eos>" : ""; }
   bool has_template() const override { return with_template; }
+  bool template_names(std::string_view) const override { return with_tools; }
 
   std::string render(const data::Json& messages, const data::Json& tools,
                      bool add_generation_prompt, const data::Json& extra) const override {
