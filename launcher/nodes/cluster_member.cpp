@@ -102,6 +102,14 @@ void ClusterMember::add_leader_addresses(std::vector<LeaderConnection::Endpoint>
 // A leader that was killed on this node may have left a round running.
 Coordinator::Settings ClusterMember::local_rules() const {
   Coordinator::Settings rules = plan_.rules;
+  if (const auto folder = registry_folder(); !folder.problem.empty())
+    callbacks_.print_note(
+        folder.path.empty()
+            ? fmt::format("{}; set XDG_RUNTIME_DIR to a folder of yours: without one, status does "
+                          "not find this job, and a leader that replaces a killed one does not "
+                          "wait for the ranks of its nodes to end",
+                          folder.problem)
+            : fmt::format("{}; notes of this job are in {}", folder.problem, folder.path));
   const auto trace = find_leader(node_.job, plan_.port);
   if (!trace) return rules;
   const auto longest = std::max(rules.keep_alive + rules.grace, trace->lease_and_grace);

@@ -7,31 +7,58 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "rendezvous/base/small_file.hpp"
+#include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/unique_fd.hpp"
 
 namespace mgpu::launcher {
 namespace {
 
-// The folder for the notes; empty if there is none that only this user can access.
-std::string folder() {
-  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
-  const std::string path = runtime && *runtime == '/'
-                               ? fmt::format("{}/mgpu-run", runtime)
-                               : fmt::format("/tmp/mgpu-run-{}", ::geteuid());
+// Creates the folder. Returns why it is not a folder that only this user can access; empty: it is.
+std::string problem_with(const std::string& path) {
   ::mkdir(path.c_str(), 0700);
   struct stat st{};
-  const bool ours = ::lstat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode) &&
-                    st.st_uid == ::geteuid() && (st.st_mode & 077) == 0;
-  return ours ? path : std::string();
+  if (::lstat(path.c_str(), &st) != 0) return std::generic_category().message(errno);
+  if (!S_ISDIR(st.st_mode)) return "it is not a folder";
+  if (st.st_uid != ::geteuid()) return "it belongs to another user";
+  return (st.st_mode & 077) == 0 ? "" : "other users have permissions for it";
+}
+
+// Whether only this user can create files in the folder.
+bool only_we_write_to(const std::string& path) {
+  struct stat st{};
+  return ::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == ::geteuid() &&
+         (st.st_mode & 022) == 0;
+}
+
+// For when another user occupies the folder in /tmp; empty: there is none. The home may be shared
+// by several machines, and notes are of one.
+std::string folder_at_home() {
+  const char* const home = std::getenv("HOME");
+  char host[256] = "";
+  if (!home || *home != '/' || !only_we_write_to(home) ||
+      ::gethostname(host, sizeof host - 1) != 0 || std::strchr(host, '/') != nullptr)
+    return {};
+  const std::string cache = fmt::format("{}/.cache", home);
+  ::mkdir(cache.c_str(), 0700);
+  const std::string path = fmt::format("{}/mgpu-run-{}", cache, host);
+  return only_we_write_to(cache) && problem_with(path).empty() ? path : std::string();
+}
+
+// The folder for the notes; empty if there is none that only this user can access.
+std::string folder() {
+  return registry_folder().path;
 }
 
 constexpr const char* kJobEnding = ".job";
@@ -141,6 +168,16 @@ std::optional<Note> read_job_note(const std::string& path) {
 }
 
 }  // namespace
+
+RegistryFolder registry_folder() {
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+  const std::string path = runtime && *runtime == '/'
+                               ? fmt::format("{}/mgpu-run", runtime)
+                               : fmt::format("/tmp/mgpu-run-{}", ::geteuid());
+  const std::string why = problem_with(path);
+  if (why.empty()) return {path, ""};
+  return {folder_at_home(), fmt::format("cannot use {}: {}", rendezvous::shown(path, 300), why)};
+}
 
 void note_job(const std::string& job, const JobAddress& address) {
   write_note(path_of(job), fmt::format("{}\n{}\n{}\n{}\n", address.host, address.port, ::getpid(),

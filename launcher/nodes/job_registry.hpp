@@ -18,6 +18,14 @@ struct JobAddress {
   std::optional<std::string> secret = {};  // empty: none is needed; nullopt: not known
 };
 
+// The folder of the notes: $XDG_RUNTIME_DIR/mgpu-run, else /tmp/mgpu-run-UID. If that is not one
+// that only this user can access (another user may have created it), a folder in ~/.cache.
+struct RegistryFolder {
+  std::string path;     // empty: there is none, and nothing is noted
+  std::string problem;  // of the first one, for a message; empty: none
+};
+RegistryFolder registry_folder();
+
 // Best effort, errors are ignored: a job does not fail because its note cannot be written.
 void note_job(const std::string& job, const JobAddress& address);
 void forget_job(const std::string& job);

@@ -53,6 +53,9 @@ class Conf {
     for (const auto& [key, value] : values_) {
       if (std::find(known.begin(), known.end(), key) != known.end()) continue;
       const auto near = rendezvous::nearest(key, known);
+      if (near.empty() && values_.contains("password"))  // this may be a part of it
+        fail(fmt::format("unknown key beside password; need {} (a password cannot contain a comma)",
+                         fmt::join(kKeys, ", ")));
       fail(fmt::format("{}: unknown key; {}", shown(key),
                        near.empty() ? fmt::format("need one of {}", fmt::join(kKeys, ", "))
                                     : fmt::format("did you mean {}?", near)));

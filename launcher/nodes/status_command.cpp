@@ -47,6 +47,17 @@ struct StatusTarget {
   rendezvous::Credentials credentials;
 };
 
+// Throws if jobs of this user cannot be found.
+void require_registry() {
+  const auto folder = registry_folder();
+  if (folder.path.empty())
+    throw UsageError(
+        fmt::format("status: {}; set XDG_RUNTIME_DIR to a folder of yours, for the job too, or "
+                    "give the address "
+                    "of its leader with --rdzv-endpoint HOST:PORT",
+                    folder.problem));
+}
+
 StatusTarget find_target(const Options& options) {
   StatusTarget target{.job = options.status_job, .at = {}, .credentials = {}};
   const bool is_address = target.job.find(':') != std::string::npos;
@@ -60,6 +71,7 @@ StatusTarget find_target(const Options& options) {
     const MasterAddress address = split_endpoint(endpoint);
     target.at = {address.host, address.port != 0 ? address.port : kDefaultPort};
   } else {
+    require_registry();
     throw UsageError(
         fmt::format("status {}: this user has no such job on this machine; give the "
                     "address of its leader with --rdzv-endpoint HOST:PORT",
@@ -331,6 +343,7 @@ std::vector<std::string> answers_of(const Options& options) {
   const bool all = options.status_job.empty() && !names_address(options);
   if (!all && answers.empty()) answers.push_back(StatusQuery(find_target(options)).run());
   if (!all) return answers;
+  require_registry();
   for (const auto& job : noted_jobs()) {
     Options one = options;
     one.status_job = job;

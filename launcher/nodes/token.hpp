@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "launcher/options/options.hpp"
 #include "launcher/options/variables.hpp"
@@ -18,11 +20,15 @@ struct Secret {
 inline constexpr const char* kMountedToken = "/run/secrets/mgpu/token";
 inline constexpr const char* kTokenVariable = "MGPU_RDZV_TOKEN";
 
+// Variables that can contain a secret: the job's, and the password for etcd. Ranks do not inherit
+// them (environment_of in rank_group).
+inline constexpr std::array<std::string_view, 3> kSecretVariables = {
+    kTokenVariable, "PET_RDZV_CONF", "MGPU_RDZV_CONF"};
+
 // Returns the first of these that is present: with --rdzv-token-stdin the first line of stdin
 // (`stdin_fd` is read up to the end of that line and no further; blocks until it arrives),
 // --rdzv-token-file, MGPU_RDZV_TOKEN, and in Kubernetes the file `mounted`. Nothing: no secret is
-// given. Throws UsageError with a one-line message if the given secret is unusable. Ranks do not
-// inherit the variable (environment_of in rank_group).
+// given. Throws UsageError with a one-line message if the given secret is unusable.
 std::optional<Secret> find_secret(const Options& options, const SchedulerJob& scheduler,
                                   const Variables& variables, int stdin_fd,
                                   const std::string& mounted = kMountedToken);

@@ -2,12 +2,13 @@
 
 #include <string_view>
 
+#include "launcher/options/hide_passwords.hpp"
 #include "rendezvous/base/spelling.hpp"
 
 namespace mgpu::launcher {
 
 std::string Origin::text() const {
-  return name + joint + rendezvous::shown(value);
+  return name + joint + rendezvous::shown(hide_passwords(value));
 }
 
 bool Options::is_recipe() const {

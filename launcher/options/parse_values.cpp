@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/options/hide_passwords.hpp"
 #include "rendezvous/base/signal_names.hpp"
 #include "rendezvous/base/spelling.hpp"
 
@@ -285,8 +286,13 @@ std::map<std::string, std::string> parse_rdzv_conf(const std::string& text) {
     const auto equals = pair.find('=');
     const auto key = trimmed(pair.substr(0, equals));
     const auto value = equals == pair.npos ? "" : trimmed(pair.substr(equals + 1));
-    if (key.empty() || value.empty())
-      throw UsageError(fmt::format("{} is not a pair; need key=value,key=value", shown(pair, 24)));
+    if (key.empty() || value.empty()) {
+      constexpr const char* kNeed = "is not a pair; need key=value,key=value";
+      if (conf.contains("password") && !pair.empty())
+        throw UsageError(
+            fmt::format("a part after password= {} (a password cannot contain a comma)", kNeed));
+      throw UsageError(fmt::format("{} {}", shown(hide_passwords(pair), 24), kNeed));
+    }
     conf.insert_or_assign(std::string(key), std::string(value));
   }
   return conf;

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <map>
 #include <string_view>
@@ -152,7 +153,8 @@ std::vector<std::string> environment_of(const RankSpec& spec, char** ours) {
     // In a job within a job, the outer one's would be taken for ours where we set none.
     const bool of_outer_job =
         name == rendezvous::variable::kWorkerSocket || name == rendezvous::variable::kReplacement;
-    if (!changed.contains(name) && name != kTokenVariable && !of_outer_job) out.emplace_back(pair);
+    const bool is_secret = std::ranges::find(kSecretVariables, name) != kSecretVariables.end();
+    if (!changed.contains(name) && !is_secret && !of_outer_job) out.emplace_back(pair);
   }
   for (const auto& [name, value] : changed)
     if (*value) out.push_back(fmt::format("{}={}", name, **value));

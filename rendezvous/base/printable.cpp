@@ -27,10 +27,10 @@ std::size_t character_length(std::string_view text, std::uint32_t& code) {
 }
 
 bool controls_terminal(std::uint32_t code) {
-  return code < 0x20 || (code >= 0x7F && code < 0xA0) ||  // C0, DEL, C1
-         code == 0x200E || code == 0x200F ||              // marks of direction
-         (code >= 0x2028 && code <= 0x202E) ||            // separators, embeddings, overrides
-         (code >= 0x2066 && code <= 0x2069);              // isolates
+  return code < 0x20 || (code >= 0x7F && code < 0xA0) ||        // C0, DEL, C1
+         code == 0x061C || code == 0x200E || code == 0x200F ||  // marks of direction
+         (code >= 0x2028 && code <= 0x202E) ||                  // separators, embeddings, overrides
+         (code >= 0x2066 && code <= 0x2069);                    // isolates
 }
 
 // The length of a control sequence, ESC [ ... letter, at the beginning of the text; 0: none.

@@ -32,6 +32,8 @@ bool is_host_character(char c) {
 Endpoint parse_endpoint(std::string_view piece, bool tls) {
   Endpoint endpoint{.tls = tls, .port = kDefaultPort};
   auto rest = piece;
+  if (rest.find('@') != std::string_view::npos)  // first: other messages show the endpoint
+    throw_bad_endpoint("with user:password@", "set user and password with --rdzv-conf");
   if (const auto colon = rest.find("://"); colon != std::string_view::npos) {
     const auto scheme = rest.substr(0, colon);
     if (scheme != "http" && scheme != "https")
@@ -40,8 +42,6 @@ Endpoint parse_endpoint(std::string_view piece, bool tls) {
     rest.remove_prefix(colon + 3);
   }
   if (rest.ends_with('/')) rest.remove_suffix(1);
-  if (rest.find('@') != std::string_view::npos)
-    throw_bad_endpoint("with user:password@", "set user and password with --rdzv-conf");
   if (rest.find_first_of("/?#") != std::string_view::npos)
     throw_bad_endpoint(piece, "it has a path; write only http://HOST:PORT");
   if (rest.starts_with('[')) {

@@ -1,11 +1,13 @@
 #include "runtime/checkpoint/folder_lock.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <sstream>
 #include <thread>
@@ -58,11 +60,25 @@ bool is_same_job(const Owner& owner, const LockingJob& job) {
          (!job.run_id.empty() && job.run_id != kNoRunId && owner.run_id == job.run_id);
 }
 
+// Whether the owner ran on this machine and its process does not exist.
+bool has_ended(const Owner& owner) {
+  pid_t pid = 0;
+  const char* const end = owner.process.data() + owner.process.size();
+  const auto [stop, error] = std::from_chars(owner.process.data(), end, pid);
+  return error == std::errc() && stop == end && pid > 0 && owner.host == host_name() &&
+         ::kill(pid, 0) != 0 && errno == ESRCH;
+}
+
 FolderInUse in_use(const std::string& folder, const std::string& path, const Owner& owner) {
   const auto process = owner.process.empty()
                            ? std::string("another process")
                            : fmt::format("process {} on {}", rendezvous::shown(owner.process),
                                          rendezvous::shown(owner.host));
+  if (has_ended(owner))
+    return FolderInUse(
+        fmt::format("{} is in use: its last job, {}, has ended, but another process holds the lock "
+                    "{}; end that process (`fuser {}` finds it), or use another folder",
+                    folder, process, path, path));
   return FolderInUse(fmt::format(
       "{} is in use by {}; wait until that job has ended, or use another folder (if its machine "
       "has failed, remove {})",
@@ -82,8 +98,11 @@ FolderLock::FolderLock(const std::string& folder, const LockingJob& job, Patienc
     : path_((std::filesystem::path(folder) / ".lock").string()) {
   const auto begin = Clock::now();
   while (true) {
-    UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+    UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd) return;
+    // Any user who can open the file can lock it. This changes the file of an earlier version, if
+    // it is ours.
+    ::fchmod(fd.get(), 0600);
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
       if (!is_at(fd, path_)) continue;
       fd_ = std::move(fd);

@@ -24,7 +24,6 @@ using rendezvous::http::Endpoint;
 using rendezvous::http::Exchange;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kMaxResponse = 256 << 20;
 constexpr const char* kCaSetting = "SSL_CERT_FILE";
 
 // The authorities that servers' certificates must come from, read at the first use.
@@ -115,7 +114,7 @@ Response send_request(const Address& address, const Request& request, Deadline d
                                result = std::move(end);
                                io.stop();  // a name may still be being looked up
                              }},
-      kMaxResponse);
+      request.max_response);
   exchange->start(text, std::max(left, milliseconds(0)));
   {
     const std::stop_callback on_stop(stop, [&] { io.stop(); });

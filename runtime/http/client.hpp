@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -33,8 +34,9 @@ void check_tls(const Address& address);
 
 struct Request {
   std::string path = "/";
-  std::string body{};  // JSON
-  bool post = true;    // false: GET, without a body
+  std::string body{};                    // JSON
+  bool post = true;                      // false: GET, without a body
+  std::size_t max_response = 256 << 20;  // bytes
 };
 
 struct Response {

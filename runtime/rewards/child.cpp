@@ -16,6 +16,7 @@
 #include "rendezvous/base/errors.hpp"
 #include "rendezvous/base/exit_status.hpp"
 #include "rendezvous/base/input_error.hpp"
+#include "rendezvous/base/printable.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/processes/child_steps.hpp"
 #include "rendezvous/processes/spawn.hpp"
@@ -28,6 +29,7 @@ using rendezvous::UniqueFd;
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMaxAnswer = 64 << 20;
+constexpr std::size_t kMaxStderr = 64 << 10;  // per request, of a sandboxed program
 constexpr auto kStart = 120s;  // for a program that announces readiness: imports can take long
 constexpr auto kEnd = 2s;      // from the end of its stdout to its exit
 
@@ -70,6 +72,14 @@ class WithoutSigpipe {
  private:
   sigset_t sigpipe_, before_;
 };
+
+void write_to_stderr(std::string_view text) {
+  while (!text.empty()) {
+    const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return;  // nobody reads our stderr
+    text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(written, 0)));
+  }
+}
 
 void make_nonblocking(const UniqueFd& fd) {
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
@@ -214,17 +224,25 @@ bool Child::pass_on_stderr() {
     err_.reset();
     return false;
   }
-  for (ssize_t written = 0; written < n;) {
-    const auto more =
-        ::write(STDERR_FILENO, buffer.data() + written, static_cast<std::size_t>(n - written));
-    if (more < 0 && errno != EINTR) break;  // nobody reads our stderr
-    written += std::max<ssize_t>(more, 0);
-  }
+  // The program may be hostile: it must not control the terminal or fill the disk of a log.
+  const std::string_view text(buffer.data(), static_cast<std::size_t>(n));
+  if (shown_stderr_ > kMaxStderr) return true;
+  const auto shown = text.substr(0, kMaxStderr - shown_stderr_);
+  shown_stderr_ += shown.size();
+  write_to_stderr(rendezvous::printable_output(shown));
+  if (shown.size() == text.size()) return true;
+  shown_stderr_ = kMaxStderr + 1;
+  write_to_stderr(fmt::format(
+      "\nmgpu-train: {} has written more than {} KiB to stderr for one request; the rest is not "
+      "shown\n",
+      rendezvous::shown(program_.command.empty() ? program_.argv[0] : program_.command),
+      kMaxStderr >> 10));
   return true;
 }
 
 std::string Child::exchange(std::string out, Deadline deadline) {
   std::size_t sent = 0;
+  shown_stderr_ = 0;
   for (;;) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());

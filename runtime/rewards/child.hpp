@@ -27,7 +27,8 @@ struct ChildProgram {
 // process.
 //
 // A sandboxed child gets a pipe as its stderr, because a file could be opened again through /proc
-// and be overwritten. What it writes there appears on our stderr while a request waits for it.
+// and be overwritten. What it writes there appears on our stderr while a request waits for it,
+// without control characters and at most 64 KiB per request.
 class Child : public ScoringEndpoint {
  public:
   explicit Child(ChildProgram program);
@@ -51,6 +52,7 @@ class Child : public ScoringEndpoint {
   rendezvous::UniqueFd err_;        // of a sandboxed child
   rendezvous::UniqueFd cancelled_;  // readable once a stop was requested
   std::string received_;
+  std::size_t shown_stderr_ = 0;  // bytes of the current request
 };
 
 }  // namespace mgpu::rewards

@@ -29,6 +29,13 @@ http::Address address_of(const std::string& url) {
   }
 }
 
+// In bytes. A parsed answer takes many times its size in memory, and time. A request has much more
+// text for a completion than its score has, so that scores never reach the limit.
+std::size_t longest_answer(const std::string& request) {
+  constexpr std::size_t kBase = 1 << 20;
+  return kBase + 4 * request.size();
+}
+
 std::string status_text(const http::Response& answer) {
   return fmt::format("it answered with status {}: {}", answer.status,
                      rendezvous::shown(answer.body));
@@ -72,7 +79,9 @@ class Http : public ScoringEndpoint {
   http::Response post(const std::string& line, Deadline deadline,
                       const std::stop_token& stop) const {
     try {
-      return http::send_request(address_, {.path = address_.path, .body = line}, deadline, stop);
+      return http::send_request(
+          address_, {.path = address_.path, .body = line, .max_response = longest_answer(line)},
+          deadline, stop);
     } catch (const http::TimedOut& e) {
       throw std::runtime_error(fmt::format("{} (reward_timeout)", e.what()));
     }

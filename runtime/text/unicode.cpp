@@ -1,5 +1,6 @@
 #include "runtime/text/unicode.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -95,6 +96,50 @@ std::u32string decomposed(char32_t c, int option) {
       static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | option), &boundary);
   if (count <= 0) return {c};
   return {parts.begin(), parts.begin() + count};
+}
+
+constexpr std::size_t kFewMarks = 32;
+
+int combining_class(char32_t c) {
+  return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
+}
+
+bool begins_with_mark(char32_t c) {
+  // The only starters that decompose into marks.
+  return combining_class(c) != 0 || c == 0x0F73 || c == 0x0F75 || c == 0x0F81;
+}
+
+bool has_many_marks(std::string_view text) {
+  std::size_t marks = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = code_point_at(text, at);
+    marks = begins_with_mark(c.value) ? marks + 1 : 0;
+    if (marks > kFewMarks) return true;
+    at += c.size;
+  }
+  return false;
+}
+
+// The decomposition of the text in canonical order. utf8proc orders marks in quadratic time, and
+// in linear time those that are ordered already.
+std::string decomposed_in_order(std::string_view text, Form form) {
+  const bool compatible = form == Form::nfkc || form == Form::nfkd;
+  std::u32string all;
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = code_point_at(text, at);
+    all += decomposed(c.value, compatible ? UTF8PROC_COMPAT : 0);
+    at += c.size;
+  }
+  const auto is_starter = [](char32_t c) { return combining_class(c) == 0; };
+  for (auto begin = all.begin(); begin != all.end();) {
+    const auto mark = std::find_if_not(begin, all.end(), is_starter);
+    const auto end = std::find_if(mark, all.end(), is_starter);
+    std::ranges::stable_sort(mark, end, {}, combining_class);
+    begin = end;
+  }
+  std::string result;
+  for (const char32_t c : all) append_utf8(c, result);
+  return result;
 }
 
 void mark_decomposition(char32_t c, Form form, std::vector<Role>& roles) {
@@ -244,7 +289,11 @@ std::string normalized(std::string_view text, Form form) {
       if (role_of(next.value, roles) != Role::active) break;
       end += next.size;
     }
-    append_normalized(text.substr(base, end - base), form, result);
+    const auto part = text.substr(base, end - base);
+    if (has_many_marks(part))
+      append_normalized(decomposed_in_order(part, form), form, result);
+    else
+      append_normalized(part, form, result);
     copied = base = at = end;
   }
   result.append(text, copied);

@@ -37,6 +37,32 @@ TEST_CASE("a registered job is found with its secret or without", "[registry]") 
   CHECK_FALSE(find_job("j"));
 }
 
+TEST_CASE("a folder that others can access is not used for notes, but one of this user's home",
+          "[registry]") {
+  const RuntimeFolder folder;
+  const mgpu::tests::TempDir home;
+  const std::string before = std::getenv("HOME") ? std::getenv("HOME") : "";
+  ::setenv("HOME", home.root().c_str(), 1);
+  ::chmod(home.root().c_str(), 0755);
+  fs::create_directory(folder.ours());
+  ::chmod(folder.ours().c_str(), 0755);
+  const std::string problem =
+      "cannot use " + folder.ours() + ": other users have permissions for it";
+
+  CHECK(registry_folder().problem == problem);
+  CHECK(registry_folder().path.starts_with(home.path(".cache/mgpu-run-")));
+  note_job("j", {"host", 1234, "s"});
+  CHECK(find_job("j"));
+  CHECK(fs::is_empty(folder.ours()));
+  CHECK((fs::status(registry_folder().path).permissions() & fs::perms(077)) == fs::perms::none);
+
+  ::chmod(home.root().c_str(), 0777);
+  CHECK(registry_folder().problem == problem);
+  CHECK(registry_folder().path.empty());
+  CHECK_FALSE(find_job("j"));
+  ::setenv("HOME", before.c_str(), 1);
+}
+
 TEST_CASE("any job id can be a file name, and different ids have different files", "[registry]") {
   const RuntimeFolder folder;
   const std::string ids[] = {"a/../../b", ".", "..", "a.b", "a%2eb", "\xc3\xa4 \n", "%", ""};

@@ -1,5 +1,6 @@
 #include <signal.h>
 
+#include "launcher/options/hide_passwords.hpp"
 #include "launcher/options/parse_values.hpp"
 #include "tests/support/catch.hpp"
 
@@ -83,6 +84,25 @@ TEST_CASE("lists and pairs are split", "[options]") {
   CHECK(parse_gpus("0, MIG-1") == std::vector<std::string>{"0", "MIG-1"});
   CHECK_THROWS_WITH(parse_gpus("0,0"), Contains("GPU 0 is listed twice"));
   CHECK_THROWS_WITH(parse_gpus("0-3"), Contains("need GPU numbers such as 0,1"));
+}
+
+TEST_CASE("a message about a setting with a password does not contain the password", "[options]") {
+  CHECK(hide_passwords("user=a,password=SECR,ETPW,ttl=1") == "user=a,password=...");
+  CHECK(hide_passwords("password = S") == "password =...");
+  CHECK(hide_passwords("password=") == "password=");
+  CHECK(hide_passwords("password,user=a") == "password,user=a");
+  CHECK(hide_passwords("http://a:2379,ftp://bob:S,E/C@R@127.0.0.1:1,b:2") ==
+        "http://a:2379,ftp://bob:...@127.0.0.1:1,b:2");
+  CHECK(hide_passwords("bob:SECRET@h:1") == "bob:...@h:1");
+  CHECK(hide_passwords("me@h:1,[::1]:2") == "me@h:1,[::1]:2");
+
+  CHECK_THROWS_WITH(parse_rdzv_conf("user=a,password=SECR,ETPW"),
+                    "a part after password= is not a pair; need key=value,key=value (a password "
+                    "cannot contain a comma)");
+  CHECK_THROWS_WITH(parse_rdzv_conf("password=SECRET,"),
+                    "'' is not a pair; need key=value,key=value");
+  const std::string all = Origin{"PET_RDZV_CONF", "=", "user=a,password=SECR,ETPW"}.text();
+  CHECK(all == "PET_RDZV_CONF=user=a,password=...");
 }
 
 TEST_CASE("the value of a flag is a word or a number", "[options]") {

@@ -206,6 +206,8 @@ TEST_CASE("an error names the source of the setting", "[team]") {
   };
   CHECK_THROWS_WITH(message({{"PET_NNODES", "2"}, {"PET_RDZV_CONF", "timeout=soon"}}),
                     Contains("PET_RDZV_CONF=timeout=soon: need seconds"));
+  CHECK_THROWS_WITH(message({{"PET_NNODES", "2"}, {"PET_RDZV_CONF", "password=SECR,ETPW=1"}}),
+                    !Contains("ETPW") && Contains("a password cannot contain a comma"));
   CHECK_THROWS_WITH(message({{"PET_NNODES", "2:4"}}), Contains("PET_NNODES=2:4: an elastic job"));
   CHECK_THROWS_WITH(message({{"MGPU_NODE_RANK", "1"}}), Contains("MGPU_NODE_RANK=1: a job of one"));
 }

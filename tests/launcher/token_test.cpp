@@ -145,9 +145,10 @@ TEST_CASE("every new secret is different", "[token]") {
   CHECK(one != other);
 }
 
-TEST_CASE("ranks do not inherit the secret", "[token]") {
+TEST_CASE("ranks inherit neither the secret nor the password for etcd", "[token]") {
   std::string token = "MGPU_RDZV_TOKEN=s", file = "MGPU_RDZV_TOKEN_FILE=f", other = "A=1";
-  char* ours[] = {token.data(), file.data(), other.data(), nullptr};
+  std::string conf = "PET_RDZV_CONF=password=s", ours_conf = "MGPU_RDZV_CONF=password=s";
+  char* ours[] = {token.data(), conf.data(), ours_conf.data(), file.data(), other.data(), nullptr};
   CHECK(environment_of({}, ours) == std::vector<std::string>{"MGPU_RDZV_TOKEN_FILE=f", "A=1"});
 }
 

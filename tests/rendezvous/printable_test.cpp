@@ -23,6 +23,8 @@ TEST_CASE("printable text cannot control a terminal", "[printable]") {
                   "31m") == "?31m");  // C1, as a byte
   CHECK(printable("\xe2\x80\xae"
                   "abc\xe2\x81\xa6") == "?abc?");  // right to left
+  CHECK(printable("a\xd8\x9c"
+                  "b\xe2\x80\x8e") == "a?b?");  // marks of direction
   CHECK(printable(std::string_view("a\0b", 3)) == "a?b");
   CHECK(printable("tab\there") == "tab?here");
 }

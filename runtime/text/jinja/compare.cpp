@@ -41,7 +41,11 @@ bool equal(const Value& left, const Value& right, Budget& budget) {
   budget.spend(1);
   const auto a = number_of(left), b = number_of(right);
   if (a || b) return a && b && compare_numbers(*a, *b) == 0;
-  if (left.text() && right.text()) return left.text()->text == right.text()->text;
+  if (const auto *one = left.text(), *two = right.text(); one && two) {
+    if (one->text.size() != two->text.size()) return false;
+    budget.spend(one->text.size() / 16);
+    return one->text == two->text;
+  }
   if (left.dict() && right.dict()) return equal_dicts(*left.dict(), *right.dict(), budget);
   if (const auto *one = left.sequence(), *two = right.sequence(); one && two) {
     if (one == two) return true;
@@ -60,7 +64,10 @@ std::partial_ordering compare(const Value& left, const Value& right, std::string
   budget.spend(1);
   const auto a = number_of(left), b = number_of(right);
   if (a && b) return compare_numbers(*a, *b);
-  if (left.text() && right.text()) return left.text()->text.compare(right.text()->text) <=> 0;
+  if (const auto *one = left.text(), *two = right.text(); one && two) {
+    budget.spend(std::min(one->text.size(), two->text.size()) / 16);
+    return one->text.compare(two->text) <=> 0;
+  }
   if (const auto *one = left.sequence(), *two = right.sequence();
       one && two && same_order(*one, *two)) {
     for (std::size_t i = 0; i < std::min(one->items.size(), two->items.size()); ++i)
@@ -81,7 +88,7 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
       throw Failure(
           fmt::format("'in <string>' requires string as left operand, not {}", item.type_name()));
     budget.spend_bytes(text->text.size());
-    return text->text.find(part->text) != text->text.npos;
+    return find_text(text->text, part->text) != text->text.npos;
   }
   if (const auto* dict = container.dict()) return dict->find(item, budget) != nullptr;
   if (!is_iterable(container))
@@ -124,8 +131,11 @@ Elements elements(const Value& value, Budget& budget) {
   return own;
 }
 
-std::optional<std::size_t> length(const Value& value) {
-  if (const auto* text = value.text()) return count_characters(text->text);
+std::optional<std::size_t> length(const Value& value, Budget& budget) {
+  if (const auto* text = value.text()) {
+    budget.spend(text->text.size() / 16);
+    return count_characters(text->text);
+  }
   if (const auto* dict = value.dict()) return dict->entries().size();
   if (value.undefined()) return 0;
   if (const auto* held = value.sequence(); held && held->kind != Sequence::Kind::generator)

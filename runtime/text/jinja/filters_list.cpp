@@ -17,9 +17,9 @@ Value generator(std::vector<Value> items, Interpreter& interpreter) {
   return Value::sequence(std::move(items), Sequence::Kind::generator, interpreter.budget());
 }
 
-Value length_of(Interpreter&, const Value& self, const Arguments& arguments) {
+Value length_of(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("length", arguments, {});
-  const auto found = length(self);
+  const auto found = length(self, interpreter.budget());
   if (!found) throw Failure(fmt::format("object of type '{}' has no len()", self.type_name()));
   return Value::integer(*found);
 }
@@ -150,7 +150,9 @@ Value slices(Interpreter& interpreter, const Value& self, const Arguments& argum
   const auto whole = static_cast<Integer>(all->size());
   std::vector<Value> rows;
   std::size_t at = 0;
+  constexpr std::size_t kStepsPerRow = 6;  // an empty list takes about as much memory as 3 elements
   for (Integer i = 0; i < wanted; ++i) {
+    budget.spend(kStepsPerRow);
     const bool longer = i < whole % wanted;
     const auto count = static_cast<std::size_t>(whole / wanted + (longer ? 1 : 0));
     std::vector<Value> row(all->begin() + static_cast<std::ptrdiff_t>(at),

@@ -100,10 +100,11 @@ Integer round_whole(Integer value, int precision) {
 
 }  // namespace
 
-Value to_whole(Interpreter&, const Value& self, const Arguments& arguments) {
+Value to_whole(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("int", arguments, {"default", "base"});
   const Value other = given.at_or(0, Value::integer(0));
   if (const auto* text = self.text()) {
+    interpreter.budget().spend_bytes(text->text.size());
     const auto base = static_cast<int>(given.has(1) ? whole_number(given[1], "base") : 10);
     if (base < 2 || base > 36) throw Failure("int's base must be 2 to 36");
     if (const auto whole = parse_whole(text->text, base)) return {*whole};
@@ -116,10 +117,11 @@ Value to_whole(Interpreter&, const Value& self, const Arguments& arguments) {
   return {number->real ? checked_integer(number->fraction) : number->whole};
 }
 
-Value to_real(Interpreter&, const Value& self, const Arguments& arguments) {
+Value to_real(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("float", arguments, {"default"});
   const Value other = given.at_or(0, Value(0.0));
   if (const auto* text = self.text()) {
+    interpreter.budget().spend_bytes(text->text.size());
     const auto real = parse_real(text->text);
     return real ? Value(*real) : other;
   }

@@ -41,7 +41,8 @@ bool contains(const Value& container, const Value& item, Budget& budget);
 using Elements = std::shared_ptr<const std::vector<Value>>;
 Elements elements(const Value& value, Budget& budget);
 bool is_iterable(const Value& value);
-std::optional<std::size_t> length(const Value& value);  // nothing if Python has no len() for it
+// Nothing if Python has no len() for it.
+std::optional<std::size_t> length(const Value& value, Budget& budget);
 
 // str(), repr() and json.dumps().
 std::string to_text(const Value& value, Budget& budget);

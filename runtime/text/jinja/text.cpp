@@ -1,5 +1,7 @@
 #include "runtime/text/jinja/text.hpp"
 
+#include <string.h>  // memmem
+
 #include <algorithm>
 
 #include <utf8proc.h>
@@ -102,6 +104,14 @@ void append_character(std::string& text, char32_t code) {
   utf8proc_uint8_t bytes[4];
   const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code), bytes);
   text.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(length));
+}
+
+std::size_t find_text(std::string_view text, std::string_view part, std::size_t from) {
+  if (from > text.size()) return text.npos;
+  const auto* const found =
+      ::memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  return found ? static_cast<std::size_t>(static_cast<const char*>(found) - text.data())
+               : text.npos;
 }
 
 std::size_t count_characters(std::string_view text) {

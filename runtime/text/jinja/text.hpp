@@ -18,6 +18,9 @@ struct Character {
 Character character_at(std::string_view text, std::size_t at);
 void append_character(std::string& text, char32_t code);
 
+// As text.find(part, from), but in linear time.
+std::size_t find_text(std::string_view text, std::string_view part, std::size_t from = 0);
+
 std::size_t count_characters(std::string_view text);
 std::vector<std::string_view> split_characters(std::string_view text);
 // The byte offset of a character; the text's size for the position after the last.

@@ -45,19 +45,28 @@ Value affixed(Interpreter& interpreter, const Value& self, const Arguments& argu
   const Parameters given(name, arguments, {"affix", "start", "end"}, 1);
   const Window part = window(self.text()->text, given, interpreter.budget());
   const auto holds = [&](const Value& affix) {
-    return fits(part.text, text_argument(affix, name)) && part.valid;
+    const auto& wanted = text_argument(affix, name);
+    interpreter.budget().spend(std::min(wanted.size(), part.text.size()) / 16);
+    return fits(part.text, wanted) && part.valid;
   };
   if (!given[0].is(Sequence::Kind::tuple)) return {holds(given[0])};
   const auto& any = given[0].sequence()->items;
   return {std::any_of(any.begin(), any.end(), holds)};
 }
 
+// A search from the end compares the part at every position.
+void spend_backwards(std::size_t text, std::size_t part, Budget& budget) {
+  constexpr std::size_t kPerStep = 256;  // bytes that are compared in the time of a step
+  if (part <= text) budget.spend((text - part + 1) / 16 * part / (kPerStep / 16));
+}
+
 // At most `most` splits; the parts are in order.
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator,
-                                       std::size_t most, bool from_right) {
+                                       std::size_t most, bool from_right, Budget& budget) {
+  if (from_right) spend_backwards(text.size(), separator.size(), budget);
   std::vector<std::string_view> parts;
   while (parts.size() < most) {
-    const std::size_t at = from_right ? text.rfind(separator) : text.find(separator);
+    const std::size_t at = from_right ? text.rfind(separator) : find_text(text, separator);
     if (at == text.npos) break;
     const std::size_t behind = at + separator.size();
     parts.push_back(from_right ? text.substr(behind) : text.substr(0, at));
@@ -125,7 +134,7 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
   std::string out;
   std::size_t at = 0;
   for (; count != 0; --count) {
-    const std::size_t found = text.find(from, at);
+    const std::size_t found = find_text(text, from, at);
     if (found == text.npos) break;
     out.append(text, at, found - at).append(to);
     budget.spend_bytes(found - at + to.size());
@@ -158,9 +167,10 @@ Value find_in_text(Interpreter& interpreter, const Value& self, const Arguments&
   const Parameters given("find", arguments, {"sub", "start", "end"}, 1);
   const auto& wanted = text_argument(given[0], "find");
   const Window part = window(self.text()->text, given, interpreter.budget());
+  if (from_right) spend_backwards(part.text.size(), wanted.size(), interpreter.budget());
   const std::size_t at = !part.valid  ? std::string_view::npos
                          : from_right ? part.text.rfind(wanted)
-                                      : part.text.find(wanted);
+                                      : find_text(part.text, wanted);
   if (at != std::string_view::npos)
     return Value::integer(part.first_character + count_characters(part.text.substr(0, at)));
   if (must) throw Failure("substring not found");
@@ -178,8 +188,8 @@ Value count_in_text(Interpreter& interpreter, const Value& self, const Arguments
   if (!part.valid) return Value::integer(0);
   if (wanted.empty()) return Value::integer(count_characters(part.text) + 1);
   std::size_t count = 0;
-  for (std::size_t at = part.text.find(wanted); at != part.text.npos;
-       at = part.text.find(wanted, at + wanted.size()))
+  for (std::size_t at = find_text(part.text, wanted); at != part.text.npos;
+       at = find_text(part.text, wanted, at + wanted.size()))
     ++count;
   return Value::integer(count);
 }
@@ -198,8 +208,8 @@ Value split(Interpreter& interpreter, const Value& self, const Arguments& argume
                   budget);
   const auto& separator = text_argument(given[0], "split");
   if (separator.empty()) throw Failure("empty separator");
-  return listed(split_at(text->text, separator, most, from_right), text->safe, Sequence::Kind::list,
-                budget);
+  return listed(split_at(text->text, separator, most, from_right, budget), text->safe,
+                Sequence::Kind::list, budget);
 }
 template Value split<false>(Interpreter&, const Value&, const Arguments&);
 template Value split<true>(Interpreter&, const Value&, const Arguments&);
@@ -211,7 +221,7 @@ Value partition(Interpreter& interpreter, const Value& self, const Arguments& ar
   if (separator.empty()) throw Failure("empty separator");
   const std::string_view text = self.text()->text;
   interpreter.budget().spend_bytes(text.size());
-  const auto parts = split_at(text, separator, 1, from_right);
+  const auto parts = split_at(text, separator, 1, from_right, interpreter.budget());
   const std::vector<std::string_view> three =
       parts.size() == 2 ? std::vector<std::string_view>{parts[0], separator, parts[1]}
       : from_right      ? std::vector<std::string_view>{"", "", text}

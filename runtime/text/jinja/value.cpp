@@ -109,7 +109,10 @@ const Value* Dict::find(std::string_view key) const {
 }
 
 const Value* Dict::find(const Value& key, Budget& budget) const {
-  if (const auto* text = key.text()) return find(text->text);
+  if (const auto* text = key.text()) {
+    budget.spend(text->text.size() / 16);
+    return find(text->text);
+  }
   require_hashable(key);
   for (const auto& [known, value] : entries_)
     if (equal(known, key, budget)) return &value;

@@ -1,10 +1,12 @@
 #include "runtime/checkpoint/folder_lock.hpp"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 
@@ -69,6 +71,41 @@ TEST_CASE("a job that restarts on another machine gets its folder by its id", "[
   CHECK_THROWS_AS(FolderLock(folder, {.cookie = "b", .run_id = "my", .is_restart = true}, kNone),
                   FolderInUse);
   const FolderLock lock(folder, {.cookie = "b", .run_id = "my-run", .is_restart = true}, kNone);
+}
+
+TEST_CASE("only the user of a job can lock its folder", "[folder_lock]") {
+  const mgpu::tests::TempDir dir;
+  const std::string folder = dir.root().string(), path = folder + "/.lock";
+  const auto mode = [&] { return static_cast<unsigned>(fs::status(path).permissions()); };
+  const mode_t before = ::umask(0);
+  {
+    const FolderLock lock(folder, kJob);
+    CHECK(mode() == 0600);
+  }
+  std::ofstream(path) << "left by an earlier version";
+  CHECK(mode() == 0666);
+  const FolderLock lock(folder, kJob);
+  CHECK(mode() == 0600);
+  ::umask(before);
+}
+
+TEST_CASE("if another process has the lock of a job that has ended, the message reports that",
+          "[folder_lock]") {
+  const mgpu::tests::TempDir dir;
+  const std::string folder = dir.root().string();
+  const FolderLock lock(folder, kJob);
+  const pid_t ended = ::fork();
+  if (ended == 0) ::_exit(0);
+  ::waitpid(ended, nullptr, 0);
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  std::ofstream(folder + "/.lock") << fmt::format("{}\n{}\na\nnone\n", ended, host);
+  CHECK_THROWS_WITH(
+      FolderLock(folder, kOther, kNone),
+      fmt::format("{0} is in use: its last job, process {1} on {2}, has ended, but another process "
+                  "holds the lock {0}/.lock; end that process (`fuser {0}/.lock` finds it), or use "
+                  "another folder",
+                  folder, ended, host));
 }
 
 TEST_CASE("a job that was killed leaves its folder free", "[folder_lock][fork]") {

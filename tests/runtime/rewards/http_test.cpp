@@ -81,6 +81,15 @@ TEST_CASE("a server that answers 429 is asked again after the time that it reque
   }
 }
 
+TEST_CASE("an answer that is much longer than its request is not read", "[rewards][http]") {
+  const std::string filler(2 << 20, ' ');
+  Server server(
+      Answers{{.body = R"({"scores":[1]})" + filler}, {.body = R"({"scores":[1]})" + filler}});
+  const Batch batch({"a"});
+  CHECK_THAT(message_of([&] { batch.scored_by(server.url()); }),
+             Contains("its HTTP response is too long"));
+}
+
 TEST_CASE("a server that never answers fails at the time limit", "[rewards][http]") {
   Server server(Answers{{.silent = true}});
   CHECK_THAT(message_of([&] { Batch({"a"}).scored_by(server.url(), {{"reward_timeout", 0.2}}); }),

@@ -429,6 +429,36 @@ TEST_CASE("a sandbox cannot overwrite the file that is the trainer's stderr",
   }
 }
 
+TEST_CASE("what a sandbox writes to stderr cannot control the terminal or fill a disk",
+          "[rewards][sandbox]") {
+  const OpenFile file(
+      "import sys\n"
+      "def flood(completions, **columns):\n"
+      "    print('\\x1b]0;title\\x07\\x1b[31mred', file=sys.stderr, flush=True)\n"
+      "    for i in range(200):\n"
+      "        sys.stderr.write('x' * 1000 + '\\n')\n"
+      "    sys.stderr.flush()\n"
+      "    return [1.0] * len(completions)\n");
+  const auto log = file.dir.path("log");
+  for (const uid_t user : sandbox_users()) {
+    CAPTURE(user);
+    std::ofstream(log) << "";
+    std::filesystem::permissions(log, std::filesystem::perms::all);
+    run_as(user, [&] {
+      const int fd = ::open(log.c_str(), O_WRONLY | O_APPEND);
+      ::dup2(fd, STDERR_FILENO);
+      return text_of(Batch({"a"}, {{"prompt", "q"}}).scored_by(file.function("flood"), kIn));
+    });
+    std::ifstream in(log);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    CHECK(text.starts_with("?]0;title?red\n"));
+    CHECK(text.size() < (65 << 10));
+    const std::string note = "has written more than 64 KiB to stderr for one request";
+    CHECK(text.find(note) != text.npos);
+    CHECK(text.find(note) == text.rfind(note));
+  }
+}
+
 TEST_CASE("on kernels before 5.12 the file systems of a sandbox are read-only, too",
           "[rewards][sandbox]") {
   const OpenFile file(

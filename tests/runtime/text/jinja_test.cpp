@@ -1,3 +1,4 @@
+#include <chrono>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -172,9 +173,36 @@ TEST_CASE("a hostile template ends with an error", "[jinja]") {
        "{% endfor %}{{ ns.v == ns.v[0] }}{{ ns.v }}",
        "steps"},
       {"{{ 9 ** 9 ** 9 }}", "bits"},
+      {"{% set rows = range(10)|slice(60000) %}", "steps"},
   }));
   CAPTURE(source);
   CHECK_THROWS_WITH(within(source, limits), Contains(expected));
+}
+
+TEST_CASE("work on a long text counts by its length", "[jinja]") {
+  const mgpu::text::jinja::Limits limits{.work = 300'000, .output = 100'000};
+  const std::string work =
+      GENERATE("s|length", "s|float", "s|int", "s == t", "s < t", "s in {'a': 1}",
+               "s.startswith(t)", "s.rfind(u)", "s.rsplit(u)|length");
+  CAPTURE(work);
+  const std::string source =
+      "{% set s = 'a' * 100000 %}{% set t = 'a' * 99999 ~ 'b' %}"
+      "{% set u = 'a' * 100 ~ 'b' %}";
+  CHECK_NOTHROW(within(source + "{% set x = " + work + " %}", limits));
+  CHECK_THROWS_WITH(
+      within(source + "{% for i in range(1000) %}{% set x = " + work + " %}{% endfor %}", limits),
+      Contains("steps"));
+}
+
+TEST_CASE("a search takes time in proportion to the text, not to the text times what is searched",
+          "[jinja]") {
+  const std::string search = GENERATE("n in h", "h.find(n) == 0", "h.count(n) == 1",
+                                      "h.replace(n, '') != h", "h.split(n)|length == 2");
+  CAPTURE(search);
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(render("{% set h = 'a' * 2000000 %}{% set n = 'a' * 1000000 ~ 'b' %}{{ " + search +
+               " }}") == "False");
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
 }
 
 TEST_CASE("a template that is nested too deeply for the stack is rejected", "[jinja]") {

@@ -1,6 +1,13 @@
 #include "runtime/text/unicode.hpp"
 
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
 #include <string>
+
+#include <utf8proc.h>
 
 #include "runtime/text/byte_alphabet.hpp"
 #include "runtime/text/graphemes.hpp"
@@ -113,6 +120,44 @@ TEST_CASE("the other normal forms decompose text and replace compatible characte
   CAPTURE(text, expected);
   CHECK(normalized(text, form) == expected);
   CHECK(passes_quick_check(text, form) == (text == expected));
+}
+
+TEST_CASE("many marks in a row are ordered as few are, in time in proportion to their number",
+          "[unicode]") {
+  const auto [form, options] = GENERATE(table<Form, int>({
+      {Form::nfc, UTF8PROC_COMPOSE},
+      {Form::nfd, UTF8PROC_DECOMPOSE},
+      {Form::nfkc, UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
+      {Form::nfkd, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT},
+  }));
+  const std::u32string some =
+      U"\u0301\u0323\u0327\u0344\u0345\u0340\u0F71\u0F72\u0F73\u0F75\u0F81"
+      U"\u05B0\u3099\u0338\u0301\u0323";
+  const std::u32string starters = U"e\u00e9\uAC00\u1100\u1161\u11A8\uFB01\u1EA1\u304B\uFDFA";
+  std::minstd_rand random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::string text;
+    for (std::size_t size = 20 + random() % 90; size > 0; --size) {
+      const auto& from = random() % 40 == 0 ? starters : some;
+      append_utf8(from[random() % from.size()], text);
+    }
+    utf8proc_uint8_t* result = nullptr;
+    utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                 static_cast<utf8proc_ssize_t>(text.size()), &result,
+                 static_cast<utf8proc_option_t>(UTF8PROC_STABLE | options));
+    REQUIRE(result);
+    const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
+    CAPTURE(text);
+    CHECK(normalized(text, form) ==
+          std::string(reinterpret_cast<const char*>(result),
+                      std::strlen(reinterpret_cast<const char*>(result))));
+  }
+
+  std::string text = "a";
+  for (int i = 0; i < 500'000; ++i) append_utf8(i % 2 == 0 ? 0x301 : 0x323, text);
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(normalized(text, form).size() >= text.size() - 4);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
 }
 
 TEST_CASE("newer compatible characters stay as in HF's normalizers", "[unicode]") {
