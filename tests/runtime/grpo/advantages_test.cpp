@@ -106,10 +106,12 @@ TEST_CASE("a completion that no function scored is excluded", "[advantages]") {
   const auto without = advantages(scores, {});
   scores.rows.push_back(absent);
   scores.groups.push_back(0);
-  const auto got = advantages(scores, {});
+  auto got = advantages(scores, {});
   for (std::size_t i = 0; i < 3; ++i) CHECK(got.advantages[i] == without.advantages[i]);
   CHECK(got.advantages[3] == 0);
   CHECK(std::isnan(got.rewards[3]));
+  CHECK(got.metrics.at("frac_reward_missing") == .25);
+  got.metrics.erase("frac_reward_missing");
   CHECK(got.metrics == without.metrics);
 }
 
