@@ -102,15 +102,11 @@ std::vector<std::string> patterns(Part part) {
   if (part == Part::rows)
     return {"README.md", "*.jsonl",   "*.ndjson", "*.json", "*.csv", "*.tsv",
             "*.txt",     "*.parquet", "*.arrow",  "*.gz",   "*.zst"};
-  std::vector<std::string> all{"tokenizer*",        "special_tokens_map.json", "merges.txt",
-                               "added_tokens.json", "chat_template*",          "vocab*"};
-  if (part == Part::adapter) {
-    all.emplace_back("adapter_config.json");
-    all.emplace_back("adapter_model*");
-    return all;
-  }
-  all.emplace_back("config.json");
-  all.emplace_back("generation_config.json");
+  std::vector<std::string> all{"config.json", "generation_config.json"};
+  if (part == Part::adapter) all = {"adapter_config.json", "adapter_model*"};
+  for (const char* file : {"tokenizer*", "special_tokens_map.json", "merges.txt",
+                           "added_tokens.json", "chat_template*", "vocab*"})
+    all.emplace_back(file);
   if (part == Part::model) {
     all.emplace_back("model*.safetensors");
     all.emplace_back("model*.json");

@@ -468,6 +468,9 @@ class GrpoLoss(unittest.TestCase):
                 expected.append(by_way[way])
         for case, got, (advantages, metrics) in zip(cases, self.ours(cases), expected):
             self.near(got["advantages"], advantages, 1e-10, str(case))
+            missing = [all(score is None for score in row) for row in case["rows"]]
+            if any(missing):
+                metrics["frac_reward_missing"] = sum(missing) / len(missing)
             self.assertEqual(sorted(got["metrics"]), sorted(metrics))
             for name, value in metrics.items():
                 self.assertAlmostEqual(got["metrics"][name], value, 10, name)

@@ -154,7 +154,7 @@ class Training(unittest.TestCase):
                 ((torn,), 2, f"{torn}:2: byte 5 is not valid UTF-8; convert the file to UTF-8, "
                  "for example with iconv -t UTF-8"),
                 ((ids,), 2, "token ids, from which no tokenizer can be trained"),
-                ((self.dir / "no.txt",), 1, "No such file or directory"),
+                ((self.dir / "no.txt",), 2, "No such file or directory"),
                 ((good, "--vocab-size", 258), 2, "--vocab-size 258: --kind bpe needs at least 259"),
                 ((good, "--kind", "characters", "--vocab-size", 4), 2, "needs at least 5"),
                 ((good, "--kind", "words"), 2, "--kind: need bpe or characters, not words")]:
