@@ -352,7 +352,7 @@ class Prompts(RolloutTest):
         path = self.dir / "prompts.jsonl"
         path.write_text("".join(row + "\n" for row in rows))
         done = self.generate("--input", path, "--raw", "--max-new-tokens", 4, ok=False)
-        self.assertEqual((done.returncode, done.stdout), (1, b""))
+        self.assertEqual((done.returncode, done.stdout), (2, b""))
         begin, _, reason = done.stderr.decode().partition(f"{path}:{len(rows)}: ")
         self.assertEqual(begin, "mgpu-train: ", done.stderr)
         self.assertEqual(reason.count("\n"), 1)
@@ -423,7 +423,7 @@ class Ranks(RolloutTest):
         path.write_text('{"prompt": "1+1="}\n{"prompt": ""}\n')
         done = self.generate("--input", path, "--output", self.dir / "answers.jsonl", "--raw",
                              ok=False, nproc=2)
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 2)
         self.assertIn(f"{path}:2: the prompt is empty", done.stderr.decode())
 
 
