@@ -212,8 +212,8 @@ class Rewards(unittest.TestCase):
     def test_errors_are_one_line_with_reason_and_place(self):
         for names, lines, options, status, words in (
                 ("acuracy", "", [], 2, "unknown reward acuracy (did you mean accuracy?)"),
-                ("format", '{"completion": 5}\n', [], 1, ":1: completion is neither text nor messages"),
-                ("format", '{"completion": "a"}\n\n[]\n', [], 1, ":3: the line is not a JSON object"),
+                ("format", '{"completion": 5}\n', [], 2, ":1: completion is neither text nor messages"),
+                ("format", '{"completion": "a"}\n\n[]\n', [], 2, ":3: the line is not a JSON object"),
                 ("accuracy", '{"completion": "a"}\n', [], 2,
                  "reward accuracy: the dataset has no column solution"),
                 ("cosine", "", ["--settings", '{"cosine_maxlen": 5}'], 2,
