@@ -19,10 +19,10 @@ namespace {
 
 constexpr std::size_t kWidestValue = 60;
 
-constexpr std::array kSettings = {"shuffle_dataset",     "val_set_size",      "seed",
-                                  "data_seed",           "lr_scheduler_type", "lr_scheduler_kwargs",
-                                  "warmup_steps",        "learning_rate",     "use_peft",
-                                  "neftune_noise_alpha", "mix_strategy",      "interleave_probs"};
+constexpr std::array kSettings = {"shuffle_dataset", "val_set_size",      "seed",
+                                  "data_seed",       "lr_scheduler_type", "lr_scheduler_kwargs",
+                                  "warmup_steps",    "use_peft",          "neftune_noise_alpha",
+                                  "mix_strategy",    "interleave_probs"};
 constexpr std::array kSftSettings = {"max_length",           "packing",
                                      "group_by_length",      "dataset_format",
                                      "dataset_text_field",   "prompt_template",
