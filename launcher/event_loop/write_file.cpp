@@ -51,13 +51,13 @@ bool make_alike(int file, const struct stat& old) {
 
 }  // namespace
 
-int write_file(const std::string& path, const std::string& report) {
-  const auto text = report + '\n';
-  if (const int fd = own_descriptor(path); fd >= 0) return write_to_descriptor(fd, text);
+int write_file(const std::string& path, const std::string& text) {
+  const auto line = text + '\n';
+  if (const int fd = own_descriptor(path); fd >= 0) return write_to_descriptor(fd, line);
   struct stat st{};
   const bool exists = ::lstat(path.c_str(), &st) == 0;
   // A link, a pipe or a device stays what it is, and a file keeps its other names.
-  if (exists && (!S_ISREG(st.st_mode) || st.st_nlink > 1)) return write_in_place(path, text);
+  if (exists && (!S_ISREG(st.st_mode) || st.st_nlink > 1)) return write_in_place(path, line);
   // A new file with a name that no other user of the folder can foresee.
   const auto beside = path + "." + std::to_string(std::random_device()());
   const UniqueFd file(
@@ -66,14 +66,14 @@ int write_file(const std::string& path, const std::string& report) {
     // The file itself can be writable although its folder is not.
     const bool no_file_beside =
         errno == EACCES || errno == EPERM || errno == EROFS || errno == ENAMETOOLONG;
-    return no_file_beside ? write_in_place(path, text) : errno;
+    return no_file_beside ? write_in_place(path, line) : errno;
   }
-  const int error = write_to_descriptor(file.get(), text);
+  const int error = write_to_descriptor(file.get(), line);
   const bool alike = !exists || make_alike(file.get(), st);
   if (error == 0 && alike && ::rename(beside.c_str(), path.c_str()) == 0) return 0;
   ::unlink(beside.c_str());
   // Some files cannot be replaced, such as one that is a mount point, or any in an object store.
-  return error != 0 ? error : write_in_place(path, text);
+  return error != 0 ? error : write_in_place(path, line);
 }
 
 }  // namespace mgpu::launcher
