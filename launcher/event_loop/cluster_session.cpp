@@ -184,6 +184,10 @@ void ClusterSession::lose_leader(const std::string& why) {
   callbacks_.stop_requested({SIGTERM, true});
 }
 
+void ClusterSession::ranks_exited() {
+  if (supervisor_.active()) member_.check_leader();
+}
+
 void ClusterSession::report_failure() {
   member_.report_stopping(supervisor_.attempt(), 0);
 }

@@ -59,6 +59,9 @@ class ClusterSession {
 
   void start();
 
+  // Before the ends of ranks are judged. After this machine has slept, the guard may have killed
+  // the ranks before this process looked at the time: then the leader is lost, and no rank failed.
+  void ranks_exited();
   // The ranks of this node are being stopped: because one failed, or because this process received
   // a signal. The ranks of the other nodes then stop at the same time.
   void report_failure();

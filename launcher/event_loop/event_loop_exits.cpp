@@ -52,6 +52,7 @@ void EventLoop::record_exit(int local_rank, const WorkerExit& end, bool ended_by
 // Collects the exit that woke the loop, then all others that are already available: a rank that
 // died before any signal was sent died by itself.
 void EventLoop::collect_exits(int first) {
+  if (session_) session_->ranks_exited();
   std::vector<RankExited> ended;
   collect_exit(first, ended);
   for (int rank = 0; rank < ranks_.size(); ++rank) collect_exit(rank, ended);

@@ -59,6 +59,7 @@ class ClusterMember {
   // How far this node's ranks in the round are.
   void report_progress(const rendezvous::Progress& progress) { leader_connection_.send(progress); }
   void leave(int signo, const std::string& why);
+  void check_leader() { leader_connection_.check_leader(); }
   void ranks_stopped();
   // See LeaderConnection. An elected leader that is suspended is replaced, so it does not ask.
   bool suspend(std::function<void()> ready);

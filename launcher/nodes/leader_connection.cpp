@@ -302,12 +302,16 @@ LeaderConnection::Nanoseconds LeaderConnection::lost_at() const {
   return std::max(heartbeats_.confirmed_until(), silent_since_) + settings_.keep_alive;
 }
 
+void LeaderConnection::check_leader() {
+  if (state_ != State::joined || leader_suspended_ || boot_now() < lost_at()) return;
+  leader_lost(fmt::format("no heartbeat from it for {:g} s",
+                          std::chrono::duration<double>(settings_.keep_alive).count()));
+}
+
 void LeaderConnection::on_heartbeat_timer() {
+  check_leader();
   const auto now = boot_now();
-  if (now >= lost_at())
-    return leader_lost(fmt::format("no heartbeat from it for {:g} s",
-                                   std::chrono::duration<double>(settings_.keep_alive).count()));
-  if (now < next_heartbeat_) return;
+  if (state_ != State::joined || now < next_heartbeat_) return;
   next_heartbeat_ = now + heartbeat_interval_;
   send_heartbeat(now);
 }

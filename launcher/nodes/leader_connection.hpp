@@ -73,6 +73,8 @@ class LeaderConnection {
   bool suspend(std::function<void()> ready);
   // After suspend(), when the process runs again.
   void resumed();
+  // The leader counts as lost if nothing was heard from it for as long as it may be silent.
+  void check_leader();
   // All ranks of this node have ended: the agent may reconnect to a lost leader.
   void ranks_stopped();
   // Sends the leave message and then nothing more. Calls `done` when it is sent or cannot be.

@@ -74,14 +74,26 @@ class WallClocks(Loss):
 class Sleep(WallClocks):
     """CLOCK_BOOTTIME goes on while a machine sleeps, CLOCK_MONOTONIC does not."""
 
-    def test_a_node_whose_machine_has_slept_for_an_hour_does_not_continue_its_old_round(self):
-        agents, world = self.three()
-        with open(self.wall[2], "r+b", buffering=0) as file:
+    def sleep_for_an_hour(self, host, world):
+        with open(self.wall[host], "r+b", buffering=0) as file:
             file.write(struct.pack("=qq", 0, HOUR))
         until(slowly(lambda: not any(alive(life.pid) for life in world.lives
-                                     if life.host == "host2")), 20, "the end of its worker")
+                                     if life.host == f"host{host}")), 20, "the end of its worker")
+
+    def test_a_node_whose_machine_has_slept_for_an_hour_does_not_continue_its_old_round(self):
+        agents, world = self.three()
+        self.sleep_for_an_hour(2, world)
         self.world(3, after=world)
         self.assertIn("lost the leader", agents[2].err)
+        self.end_well(agents)
+
+    def test_ranks_that_the_guard_kills_after_the_sleep_are_not_reported_as_failed(self):
+        self.keep_alive = 20.0  # the guard notices the sleep seconds before the agent does
+        agents, world = self.three()
+        self.sleep_for_an_hour(2, world)
+        self.world(3, after=world)
+        self.assertIn("lost the leader", agents[2].err)
+        self.assertNotIn("SIGKILL", "".join(agent.err for agent in agents))
         self.end_well(agents)
 
 
