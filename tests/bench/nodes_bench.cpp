@@ -150,8 +150,7 @@ std::string ends_of(int node) {
 class Agents {
  public:
   Agents(int port, int count, int window, int loss)
-      : port_(port),
-        window_(window > 0 ? window : count),
+      : window_(window > 0 ? window : count),
         loss_(loss),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)),
         datagrams_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
@@ -385,7 +384,6 @@ class Agents {
 
   bool drops() { return loss_ > 0 && std::rand() % 100 < loss_; }
 
-  int port_;
   std::size_t window_;
   int loss_;
   sockaddr_in address_{};

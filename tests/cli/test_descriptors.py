@@ -69,8 +69,6 @@ class NoDescriptors(JobTest):
         self.assertEqual(left, [], job.err)
         self.assertEqual(job.report["exit_status"], 7)
 
-    @unittest.skipIf(SLOWER > 1, "the sanitizer checks objects by means of a pipe, for which no "
-                                 "descriptor is left")
     def test_an_attempt_that_cannot_be_started_is_followed_by_another(self):
         """The job ended with status 1, although it had restarts left."""
         job, err = self.begin("--max-restarts", 3, "--retry-delay", 5, "--report", "r.json")

@@ -38,11 +38,13 @@ TEST_CASE("the worker is found where a build, pip and a virtual environment put 
     CHECK(worker_program(bin, "0.1.0") == worker);
   }
   SECTION("after pip install --target") {
-    CHECK(worker_program(bin, "0.1.0") == add_worker(dir, "mgpu_train"));
+    const auto worker = add_worker(dir, "mgpu_train");
+    CHECK(worker_program(bin, "0.1.0") == worker);
   }
   SECTION("in a build, whatever else is there") {
     add_worker(dir, "lib/python3.12/site-packages/mgpu_train");
-    CHECK(worker_program(bin, "0.1.0") == add_worker(dir, "libexec/mgpu"));
+    const auto worker = add_worker(dir, "libexec/mgpu");
+    CHECK(worker_program(bin, "0.1.0") == worker);
   }
 }
 
