@@ -124,11 +124,12 @@ int run_command(const train::Command& command) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return recipes::report_errors([&] {
+  const int ended = recipes::report_errors([&] {
     const auto command = train::parse_command_line(argc, argv);
     const int status = run_command(command);
     // Training's results are its files; without a reader of its lines it goes on.
     if (!std::holds_alternative<train::RunCommand>(command)) recipes::finish_output();
     return status;
   });
+  recipes::end_process(ended);
 }
