@@ -15,6 +15,7 @@ import threading
 import time
 
 from testing.clang_tidy import tidy_all
+from testing.forked_unittest import ForkedUnittest
 from testing.results import catch2_outcome, failed_tests, unittest_outcome
 from testing.steps import CORES, ROOT, START, Background, Outcome, check, run, timed
 
@@ -118,13 +119,22 @@ def test_programs(preset):
             path.name, lambda: catch2_outcome(*run([*prefix, path], 300, test_environment(preset))))
 
 
+FORKED = ForkedUnittest()
+
+
+def run_unittest(words, limit, environment, python, preset):
+    """Runs `python -m unittest WORDS`. Python with torch has imported it already."""
+    environment = {**test_environment(preset), **environment}
+    if python != sys.executable:
+        return unittest_outcome(*FORKED.run(python, words, limit, environment))
+    return unittest_outcome(*run([python, "-B", "-m", "unittest", *words], limit, environment))
+
+
 def python_tests(folder, preset, python=sys.executable):
     for path in sorted((ROOT / "tests" / folder).glob("test_*.py")):
-        command = [python, "-B", "-m", "unittest", "discover", "-v", "-s", path.parent,
-                   "-p", path.name]
-        yield f"{preset} {folder}/{path.name}", lambda command=command: unittest_outcome(
-            *run(command, 900, {**test_environment(preset), "PYTHONPATH": ROOT / "tests/support"}))
-
+        words = ["discover", "-v", "-s", path.parent, "-p", path.name]
+        yield f"{preset} {folder}/{path.name}", lambda words=words: run_unittest(
+            words, 900, {"PYTHONPATH": ROOT / "tests/support"}, python, preset)
 
 
 def with_second_try(folder, step, python, preset="release"):
@@ -135,10 +145,9 @@ def with_second_try(folder, step, python, preset="release"):
     if outcome.failed == 0 or not names or outcome.failed > 3:
         return outcome
     with QUIET:
-        again = unittest_outcome(*run(
-            [python, "-B", "-m", "unittest", "-v", *names], 600,
-            {**test_environment(preset),
-             "PYTHONPATH": f"{ROOT / 'tests' / folder}:{ROOT / 'tests/support'}"}))
+        again = run_unittest(
+            ["-v", *names], 600,
+            {"PYTHONPATH": f"{ROOT / 'tests' / folder}:{ROOT / 'tests/support'}"}, python, preset)
     if again.failed:
         return Outcome(outcome.passed, outcome.failed, outcome.output + "again:\n" + again.output)
     print(f"NOTE passed at the second try only: {' '.join(names)}", flush=True)

@@ -41,7 +41,6 @@ def run(command, limit, environment=None, nice=0):
     At the limit the whole process group is killed and the status is -SIGKILL. The output goes to a
     file: with a pipe, a process that a test leaves behind would block this one.
     """
-    limit = max(1.0, min(limit, DEADLINE - time.monotonic()))
     if nice:
         command = ["nice", "-n", str(nice), *command]
     with tempfile.TemporaryFile() as output:
@@ -49,22 +48,37 @@ def run(command, limit, environment=None, nice=0):
                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                    env={**os.environ, **(environment or {})},
                                    start_new_session=True)
-        late = threading.Event()
-
-        def kill():
-            late.set()
-            os.killpg(process.pid, signal.SIGKILL)
-
-        timer = threading.Timer(limit, kill)
-        timer.start()
-        _, status, usage = os.wait4(process.pid, 0)
-        timer.cancel()
+        with Limit(limit, process.pid) as time_limit:
+            _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)  # Popen does not wait again
         SPENT.cpu += usage.ru_utime + usage.ru_stime
+        return process.returncode, time_limit.text(output)
+
+
+class Limit:
+    """A context that kills a process group if it takes longer, or at the end of the whole run."""
+
+    def __init__(self, seconds, group):
+        self._seconds = max(1.0, min(seconds, DEADLINE - time.monotonic()))
+        self._group, self._late = group, False
+        self._timer = threading.Timer(self._seconds, self._kill)
+
+    def _kill(self):
+        self._late = True
+        os.killpg(self._group, signal.SIGKILL)
+
+    def __enter__(self):
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_):
+        self._timer.cancel()
+
+    def text(self, output):
+        """What the group has written to this file."""
         output.seek(0)
-        text = output.read().decode(errors="replace")
-        return process.returncode, text + (
-            f"\nkilled: it took longer than {limit:.0f} s\n" if late.is_set() else "")
+        return output.read().decode(errors="replace") + (
+            f"\nkilled: it took longer than {self._seconds:.0f} s\n" if self._late else "")
 
 
 def check(command, limit=600):

@@ -1,6 +1,7 @@
 """The test run itself: what it reads out of the closing lines of the test frameworks, how it ends
 commands, and which files clang-tidy checks."""
 
+import concurrent.futures
 import json
 import pathlib
 import subprocess
@@ -14,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 import run_tests  # noqa: E402
 from testing import clang_tidy, results, steps  # noqa: E402
+from testing.forked_unittest import ForkedUnittest  # noqa: E402
 
 
 class ClangTidy(unittest.TestCase):
@@ -182,6 +184,68 @@ class Run(unittest.TestCase):
         start = time.monotonic()
         self.assertEqual(steps.run(["sh", "-c", "sleep 20 & echo done"], 60), (0, "done\n"))
         self.assertLess(time.monotonic() - start, 15)
+
+
+class Forked(unittest.TestCase):
+    """Runs of unittest in forks of a process that has imported PyTorch."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.forked = ForkedUnittest()
+        self.addCleanup(self.forked.close)
+
+    def run_file(self, source, limit=60, **environment):
+        name = f"test_{len(list(self.folder.iterdir()))}.py"
+        (self.folder / name).write_text("import os, sys, time, unittest\n"
+                                        "class T(unittest.TestCase):\n"
+                                        + textwrap.indent(textwrap.dedent(source), "    "))
+        return self.forked.run(sys.executable, ["discover", "-v", "-s", self.folder, "-p", name],
+                               limit, {"PYTHONPATH": "/nowhere", **environment})
+
+    def test_the_status_and_the_output_are_those_of_the_run(self):
+        status, output = self.run_file("def test_a(self): print('out'); os.write(2, b'err\\n')")
+        self.assertEqual(status, 0, output)
+        self.assertIn("out\n", output)
+        self.assertIn("err\n", output)
+        self.assertEqual(results.unittest_outcome(status, output).passed, 1)
+        status, output = self.run_file("def test_b(self): self.fail('this')")
+        self.assertEqual(results.unittest_outcome(status, output).failed, 1)
+        self.assertIn("AssertionError: this", output)
+
+    def test_each_run_has_its_own_session_modules_and_environment(self):
+        source = """
+            def test_a(self):
+                self.assertEqual(os.getsid(0), os.getpid())
+                self.assertEqual(os.environ["WANTED"], "yes")
+                self.assertNotIn("TQDM_DISABLE", os.environ)
+                self.assertIn("/nowhere", sys.path)
+                self.assertNotIn("left_by_another", sys.modules)
+                sys.modules["left_by_another"] = sys
+            """
+        for _ in range(2):
+            status, output = self.run_file(source, WANTED="yes")
+            self.assertEqual(status, 0, output)
+
+    def test_a_run_that_takes_too_long_is_killed_and_the_next_one_is_not(self):
+        status, output = self.run_file("def test_a(self): time.sleep(60)", limit=1)
+        self.assertEqual(status, -9)
+        self.assertIn("killed: it took longer than 1 s", output)
+        self.assertEqual(self.run_file("def test_a(self): pass")[0], 0)
+
+    def test_the_cpu_time_of_a_run_is_counted(self):
+        before = steps.SPENT.cpu
+        self.run_file("def test_a(self):\n    while time.process_time() < 0.5: pass")
+        self.assertGreater(steps.SPENT.cpu - before, 0.3)
+
+    def test_a_run_beside_others_has_its_own_output(self):
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            runs = list(pool.map(lambda number: self.forked.run(
+                sys.executable, ["-v", f"no_{number}"], 60, {}), range(8)))
+        for number, (status, output) in enumerate(runs):
+            self.assertEqual(status, 1)
+            self.assertIn(f"No module named 'no_{number}'", output)
 
 
 if __name__ == "__main__":
