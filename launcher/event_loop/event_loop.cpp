@@ -15,6 +15,7 @@
 #include "launcher/ranks/process_tree.hpp"
 #include "launcher/ranks/run_briefly.hpp"
 #include "rendezvous/base/exit_status.hpp"
+#include "rendezvous/base/host_name.hpp"
 #include "rendezvous/base/unused_memory.hpp"
 #include "rendezvous/contract.hpp"
 
@@ -26,9 +27,9 @@ constexpr auto kAbort = std::chrono::seconds(2);
 // After the ranks have started: by then what only a start needs has been used.
 constexpr auto kStarted = std::chrono::seconds(3);
 
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+std::string own_name() {
+  const std::string name = rendezvous::host_name();
+  return name.empty() ? "localhost" : name;
 }
 
 std::string get_env(const char* name) {
@@ -54,7 +55,7 @@ EventLoop::EventLoop(const Options& options, JobPlan plan, const Inherited& inhe
       logs_(options.log_dir, options.log_folder_name()),
       output_(io_, options, plan_.placement.nproc),
       journal_(
-          options, plan_, host_name(), [this](auto line) { output_.print_line(line); },
+          options, plan_, own_name(), [this](auto line) { output_.print_line(line); },
           [this](const auto& path, auto text, auto failed) {
             output_.files().ask([path, text = std::move(text)] { return write_file(path, text); },
                                 [failed](int error) {

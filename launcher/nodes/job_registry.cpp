@@ -18,6 +18,7 @@
 #include <system_error>
 #include <utility>
 
+#include "rendezvous/base/host_name.hpp"
 #include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/spelling.hpp"
 #include "rendezvous/base/unique_fd.hpp"
@@ -46,9 +47,9 @@ bool only_we_write_to(const std::string& path) {
 // by several machines, and notes are of one.
 std::string folder_at_home() {
   const char* const home = std::getenv("HOME");
-  char host[256] = "";
-  if (!home || *home != '/' || !only_we_write_to(home) ||
-      ::gethostname(host, sizeof host - 1) != 0 || std::strchr(host, '/') != nullptr)
+  const std::string host = rendezvous::host_name();
+  if (!home || *home != '/' || !only_we_write_to(home) || host.empty() ||
+      host.find('/') != std::string::npos)
     return {};
   const std::string cache = fmt::format("{}/.cache", home);
   ::mkdir(cache.c_str(), 0700);

@@ -28,6 +28,7 @@
 #include "launcher/ssh_launch/forwarded_environment.hpp"
 #include "launcher/ssh_launch/plan.hpp"
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/host_name.hpp"
 #include "rendezvous/base/signal_names.hpp"
 
 namespace mgpu::launcher {
@@ -45,8 +46,7 @@ constexpr auto kOutputDelay = std::chrono::seconds(2);
 
 SshLaunchFacts look_up() {
   SshLaunchFacts facts;
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) == 0) facts.host_name = name;
+  facts.host_name = rendezvous::host_name();
   if (const passwd* user = ::getpwuid(::geteuid())) facts.user = user->pw_name;
   facts.port =
       std::uniform_int_distribution<int>(20000, 29999)(*std::make_unique<std::random_device>());

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "rendezvous/base/host_name.hpp"
 #include "rendezvous/base/small_file.hpp"
 #include "rendezvous/base/spelling.hpp"
 
@@ -30,9 +31,7 @@ std::string owner_in(const std::string& path) {
 }
 
 std::string this_process() {
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  return fmt::format("process {} on {}\n", ::getpid(), host);
+  return fmt::format("process {} on {}\n", ::getpid(), rendezvous::host_name());
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "rendezvous/base/host_name.hpp"
+
 namespace mgpu::telemetry {
 namespace {
 
@@ -71,10 +73,9 @@ std::string value_event(double time, std::int64_t step, std::string_view value) 
   return out;
 }
 
-std::string host_name() {
-  char name[256] = "";
-  if (::gethostname(name, sizeof name - 1) != 0 || !name[0]) return "localhost";
-  return name;
+std::string writer_name() {
+  const std::string name = rendezvous::host_name();
+  return name.empty() ? "localhost" : name;
 }
 
 }  // namespace
@@ -139,8 +140,8 @@ std::string restart_event(double time, std::int64_t step) {
 }
 
 std::string event_file_name(double time) {
-  return fmt::format("events.out.tfevents.{}.{}.{}.0", static_cast<std::int64_t>(time), host_name(),
-                     ::getpid());
+  return fmt::format("events.out.tfevents.{}.{}.{}.0", static_cast<std::int64_t>(time),
+                     writer_name(), ::getpid());
 }
 
 EventFile::EventFile(const std::string& folder, double time, const ErrorCallback& on_error)

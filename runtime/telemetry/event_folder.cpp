@@ -1,13 +1,13 @@
 #include "runtime/telemetry/event_folder.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 
 #include <fmt/format.h>
+
+#include "rendezvous/base/host_name.hpp"
 
 namespace mgpu::telemetry {
 namespace {
@@ -17,10 +17,9 @@ namespace fs = std::filesystem;
 std::string date_and_host(double time) {
   const auto seconds = static_cast<std::time_t>(time);
   std::tm local{};
-  char date[32] = "", host[256] = "";
+  char date[32] = "";
   if (::localtime_r(&seconds, &local)) std::strftime(date, sizeof date, "%b%d_%H-%M-%S", &local);
-  if (::gethostname(host, sizeof host - 1) != 0) host[0] = 0;
-  return fmt::format("{}_{}", date, host);
+  return fmt::format("{}_{}", date, rendezvous::host_name());
 }
 
 // Turns a run name into the name of a single folder.

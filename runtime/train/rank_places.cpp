@@ -8,6 +8,7 @@
 #include <cstring>
 #include <set>
 
+#include "rendezvous/base/host_name.hpp"
 #include "runtime/train/device.hpp"
 
 namespace mgpu::train {
@@ -26,7 +27,7 @@ PlaceRecord own_record(c10::Device device) {
   PlaceRecord record{};
   record.gpu = device.is_cuda() ? device.index() : -1;
   record.pid = ::getpid();
-  if (::gethostname(record.host, sizeof record.host - 1) != 0) record.host[0] = '\0';
+  rendezvous::host_name().copy(record.host, sizeof record.host - 1);
   device_name(device).copy(record.device, sizeof record.device - 1);
   return record;
 }

@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <climits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "rendezvous/base/host_name.hpp"
 #include "rendezvous/base/input_error.hpp"
 #include "runtime/comm/text.hpp"
 #include "runtime/config/keys/key_table.hpp"
@@ -56,11 +54,6 @@ bool is_of_one_machine(const KeySpec& key) {
          std::ranges::find(kOfOneMachine, key.name) != kOfOneMachine.end();
 }
 
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
 std::string name_of(const RankInputs& rank) {
   return rank.host.empty() ? fmt::format("rank {}", rank.rank)
                            : fmt::format("rank {} on {}", rank.rank, rank.host);
@@ -101,7 +94,8 @@ void require_same_inputs(const Fingerprint& mine, comm::Comm& comm, c10::Device 
   if (std::ranges::count(digests, digests.front()) == std::ssize(digests)) return;
   std::vector<RankInputs> ranks;
   const auto texts = comm::gather_texts(
-      comm, Json{{"host", host_name()}, {"inputs", Json::parse(own)}}.dump(), device, kWhat);
+      comm, Json{{"host", rendezvous::host_name()}, {"inputs", Json::parse(own)}}.dump(), device,
+      kWhat);
   for (const auto& text : texts) {
     const auto rank = Json::parse(text);
     ranks.push_back({static_cast<int>(ranks.size()), rank.at("host"), rank.at("inputs")});

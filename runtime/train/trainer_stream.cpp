@@ -1,11 +1,9 @@
 // Training on a stream: rows are tokenized while the rows before them are trained on.
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/host_name.hpp"
 #include "runtime/checkpoint/json_text.hpp"
 #include "runtime/data/digest.hpp"
 #include "runtime/train/row_sources.hpp"
@@ -31,10 +29,8 @@ data::StreamPlace place_in(const nlohmann::json& state) {
 // The token cache may be shared by machines, and the path of the output folder may exist on
 // several.
 fs::path window_folder(const TrainConfig& config, int node) {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   const auto output = fs::absolute(config.output_dir).lexically_normal().string();
-  const auto run = data::sha256(fmt::format("{}:{}", host.data(), output));
+  const auto run = data::sha256(fmt::format("{}:{}", rendezvous::host_name(), output));
   return fs::path(token_cache(config)) / "streams" /
          fmt::format("{}-node{}", run.substr(0, 32), node);
 }

@@ -1,7 +1,6 @@
 #include "runtime/rewards/sandbox/failure_text.hpp"
 
 #include <fmt/format.h>
-#include <limits.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,16 +8,15 @@
 #include <sstream>
 
 #include "rendezvous/base/errors.hpp"
+#include "rendezvous/base/host_name.hpp"
 #include "rendezvous/base/small_file.hpp"
 
 namespace mgpu::rewards {
 namespace {
 
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = "";
-  if (::gethostname(name, sizeof name) != 0 || name[0] == '\0') return "this machine";
-  name[sizeof name - 1] = '\0';
-  return name;
+std::string machine() {
+  const std::string name = rendezvous::host_name();
+  return name.empty() ? "this machine" : name;
 }
 
 const char* description_of(SandboxStep step) {
@@ -106,7 +104,7 @@ std::string failure_text(const SandboxFailure& failure, const std::string& path)
   return fmt::format(
       "reward_sandbox: cannot start a sandbox on {}: {}{}{}: {}; {}{}set reward_sandbox: false if "
       "you trust the reward programs",
-      host_name(), description_of(failure.step), path.empty() ? "" : " ", path,
+      machine(), description_of(failure.step), path.empty() ? "" : " ", path,
       rendezvous::error_text(failure.error), help, help.empty() ? "" : ", or ");
 }
 
