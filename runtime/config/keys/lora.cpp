@@ -64,7 +64,8 @@ std::vector<KeySpec> lora_keys() {
        .value = "lora|qlora",
        .sets = "use_peft"},
       {.name = "finetuning_type",
-       .help = "lora means use_peft: true, full means use_peft: false",
+       .help = "lora means use_peft: true, with LLaMA-Factory's defaults lora_r: 8 and lora_alpha: "
+               "twice lora_r; full means use_peft: false",
        .value = "lora|full",
        .sets = "use_peft"},
       {.name = "qlora_bnb",

@@ -149,6 +149,20 @@ void target_linear_rule(Reading& reading) {
                                        linear->written));
 }
 
+// LLaMA-Factory's recipes rely on its defaults, by which an adapter is half as large as by ours.
+void llama_factory_rule(Reading& reading) {
+  const auto* type = reading.find("finetuning_type");
+  const bool ranked = reading.find("lora_r") != nullptr;
+  if (!type || type->value.text != "lora" || reading.find("lora_alpha")) return;
+  auto& config = reading.config;
+  if (!ranked) config.lora_r = 8;
+  config.lora_alpha = 2.0 * config.lora_r;
+  reading.note(*type, fmt::format("sets {}lora_alpha: {:g}, LLaMA-Factory's default{}; set {} to "
+                                  "choose another value",
+                                  ranked ? "" : "lora_r: 8 and ", config.lora_alpha,
+                                  ranked ? "" : "s", ranked ? "lora_alpha" : "these keys"));
+}
+
 // LLaMA-Factory's pissa_init, with the iterations in a key of its own.
 void pissa_rule(Reading& reading) {
   auto& config = reading.config;
@@ -378,6 +392,7 @@ void embedding_rule(Reading& reading) {
 
 void lora_rules(Reading& reading) {
   target_linear_rule(reading);
+  llama_factory_rule(reading);
   pissa_rule(reading);
   const auto lora = lora_switch(reading);
   const auto* first = first_adapter_setting(reading);

@@ -30,6 +30,20 @@ TEST_CASE("LoRA keys contradict use_peft: false", "[recipe]") {
   CHECK_THAT(mistake("load_in_4bit: true\nfinetuning_type: full\n"), Contains("add lora_r"));
 }
 
+TEST_CASE("a recipe of LLaMA-Factory has its defaults of LoRA", "[recipe]") {
+  const auto none = with("finetuning_type: lora\n");
+  CHECK(none.lora_r == 8);
+  CHECK(none.lora_alpha == 16);
+  CHECK(noted(none, "sets lora_r: 8 and lora_alpha: 16, LLaMA-Factory's defaults; set these keys"));
+  const auto ranked = with("finetuning_type: lora\nlora_rank: 64\n");
+  CHECK(ranked.lora_alpha == 128);
+  CHECK(noted(ranked, "sets lora_alpha: 128, LLaMA-Factory's default; set lora_alpha to choose"));
+  const auto scaled = with("finetuning_type: lora\nlora_rank: 64\nlora_alpha: 16\n");
+  CHECK(scaled.lora_alpha == 16);
+  CHECK_FALSE(noted(scaled, "LLaMA-Factory's default"));
+  CHECK(with("lora_rank: 64\n").lora_alpha == 32);
+}
+
 TEST_CASE("the frozen model is in 4 or in 8 bits", "[recipe]") {
   CHECK(bits_of_base(with("load_in_8bit: true\nlora_r: 4\n")) == 8);
   CHECK(bits_of_base(with("quantization_bit: 8\n")) == 8);

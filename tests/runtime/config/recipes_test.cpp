@@ -340,6 +340,7 @@ TEST_CASE("a LLaMA-Factory file is accepted", "[recipe]") {
   CHECK(config.dataset_name[0].path == "data/identity.jsonl");
   CHECK(config.dataset_name[1].path == "data/alpaca_en.jsonl");
   CHECK(config.lora_r == 8);
+  CHECK(config.lora_alpha == 16);
   CHECK(config.lora_target_modules.empty());
   CHECK(config.val_set_size == .1);
   CHECK(config.warmup_steps == .1);
