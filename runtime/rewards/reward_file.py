@@ -10,6 +10,7 @@ import sys
 sys.path[:] = [entry for entry in sys.path if entry not in ("", ".")]
 
 import asyncio
+import collections.abc
 import importlib.util
 import inspect
 import json
@@ -34,12 +35,16 @@ def send(message):
         line = line[os.write(ANSWERS, line):]
 
 
-def error_line(error, path):
-    """The error in one line, with the last line of the file in the traceback."""
+def error_line(error, path, function=None):
+    """The error in one line, with the last line of the file in the traceback, or else with the first
+    line of the function."""
     kind = "LookupError" if isinstance(error, NoFunction) else type(error).__name__
     text = " ".join(f"{kind}: {error}".split())
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
              if os.path.abspath(frame.filename) == path]
+    code = getattr(inspect.unwrap(function), "__code__", None) if function else None
+    if not lines and code and os.path.abspath(code.co_filename) == path:
+        lines = [code.co_firstlineno]
     return f"{text} ({path}:{lines[-1]})" if lines else text
 
 
@@ -70,10 +75,19 @@ def accepted(function, arguments):
     return {key: value for key, value in arguments.items() if key in names}
 
 
+def shown(value):
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
 def number(score, position):
     if score is None:
         return None
-    score = float(score)
+    try:
+        score = float(score)
+    except (TypeError, ValueError):
+        raise TypeError(f"its score of completion {position} is {shown(score)}, not a number"
+                        ) from None
     if not math.isfinite(score):
         raise ValueError(f"its score of completion {position} is {score}, not a finite number")
     return score
@@ -90,6 +104,8 @@ def answer(function, request):
         async def wait():
             return await scores
         scores = asyncio.run(wait())
+    if not isinstance(scores, collections.abc.Iterable):
+        raise TypeError(f"it returned {shown(scores)}, not a list with a score for each completion")
     return {"scores": [number(score, position) for position, score in enumerate(scores, 1)]}
 
 
@@ -107,7 +123,7 @@ def main():
         try:
             send(answer(function, json.loads(line)))
         except Exception as error:
-            send({"error": error_line(error, path)})
+            send({"error": error_line(error, path, function)})
 
 
 main()

@@ -106,7 +106,11 @@ TEST_CASE("an error in a reward file is one line that names the reward", "[rewar
       "def quits(completions, **kwargs):\n"
       "    import os; os._exit(3)\n"
       "def dies(completions, **kwargs):\n"
-      "    import os; os.kill(os.getpid(), 9)\n");
+      "    import os; os.kill(os.getpid(), 9)\n"
+      "def nothing(completions, **kwargs):\n"
+      "    pass\n"
+      "def words(completions, **kwargs):\n"
+      "    return ['high', 'low']\n");
   const Batch batch({"a", "b"}, {{"prompt", "q"}});
   const auto expect = [&](const std::string& function, const std::string& words) {
     const auto name = file.function(function);
@@ -116,7 +120,10 @@ TEST_CASE("an error in a reward file is one line that names the reward", "[rewar
     CHECK(message.find('\n') == message.npos);
   };
   expect("fails", "KeyError: 'gold' (" + file.path + ":2)");
-  expect("nan", "its score of completion 1 is nan");
+  expect("nan", "its score of completion 1 is nan, not a finite number (" + file.path + ":3)");
+  expect("nothing",
+         "it returned None, not a list with a score for each completion (" + file.path + ":11)");
+  expect("words", "its score of completion 1 is 'high', not a number (" + file.path + ":13)");
   expect("short", "it returned 1 scores for 2 completions");
   expect("quits", "exited with status 3 before it answered");
   expect("dies", "was killed by signal 9");
