@@ -22,7 +22,7 @@ case $preset in
     exit 0
     ;;
   -*) echo "$usage" >&2; exit 2 ;;
-  fuzz) scripts/setup.sh --tests ;;
+  asan | fuzz) scripts/setup.sh --tests ;;
   release | dev) scripts/setup.sh --torch ;;
   *) scripts/setup.sh ;;
 esac
