@@ -185,7 +185,7 @@ void ClusterSession::lose_leader(const std::string& why) {
 }
 
 void ClusterSession::ranks_exited() {
-  if (supervisor_.active()) member_.check_leader();
+  if (supervisor_.active() && !asked_) member_.check_leader();
 }
 
 void ClusterSession::report_failure() {

@@ -61,6 +61,7 @@ class ClusterSession {
 
   // Before the ends of ranks are judged. After this machine has slept, the guard may have killed
   // the ranks before this process looked at the time: then the leader is lost, and no rank failed.
+  // The leader waits for a node that asked it to, however long that takes.
   void ranks_exited();
   // The ranks of this node are being stopped: because one failed, or because this process received
   // a signal. The ranks of the other nodes then stop at the same time.

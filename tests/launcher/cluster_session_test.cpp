@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -34,7 +35,7 @@ struct LoneNode {
   mgpu::rendezvous::Nanoseconds kill_by{0};
   std::optional<ClusterSession> session;
 
-  LoneNode() {
+  explicit LoneNode(mgpu::rendezvous::Nanoseconds keep_alive = 5s) {
     options.rdzv_id = "lone";
     options.target = "train.py";
     plan.placement.nproc = 1;
@@ -43,6 +44,7 @@ struct LoneNode {
     plan.rendezvous_plan->host = "127.0.0.1";
     plan.rendezvous_plan->port = free_port();
     plan.rendezvous_plan->runs_leader = true;
+    plan.rendezvous_plan->rules.keep_alive = keep_alive;
     session.emplace(
         io, options, plan, "host-a", supervisor,
         ClusterSession::Callbacks{
@@ -124,6 +126,30 @@ TEST_CASE("ranks may outlive a suspended agent by its lease and the grace period
   node.rank_exits({});
   node.session->ranks_ended();
   CHECK(node.kill_by == Guard::kNever);
+}
+
+// As after the machine has slept: neither the leader nor the agent in this process does anything.
+TEST_CASE("the leader is lost, and no rank has failed, if its lease is over when ranks exit",
+          "[session]") {
+  LoneNode node(500ms);
+
+  SECTION("not before it is over") {
+    node.session->ranks_exited();
+    CHECK(node.stops.empty());
+  }
+  SECTION("when it is over") {
+    std::this_thread::sleep_for(1200ms);
+    node.session->ranks_exited();
+    CHECK(node.stops == std::vector<Signal>{SIGTERM});
+  }
+  SECTION("not while the leader waits for this node, which is suspended") {
+    bool ready = false;
+    node.session->suspend([&] { ready = true; });
+    node.run_until([&] { return ready; });
+    std::this_thread::sleep_for(1200ms);
+    node.session->ranks_exited();
+    CHECK(node.stops.empty());
+  }
 }
 
 TEST_CASE(
