@@ -320,7 +320,9 @@ class Terminal(JobTest):
                                        'echo $$ > pid.0; exec sleep 300')
         (pid,) = self.pids_from("pid.0", 1)
         os.kill(job.pid, signal.SIGTSTP)
-        until(lambda: pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
+        for stopped in (pid, job.pid):  # the rank first: a SIGCONT before the second has no effect
+            stat = pathlib.Path(f"/proc/{stopped}/stat")
+            until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T")
         os.kill(job.pid, signal.SIGCONT)
         os.kill(job.pid, signal.SIGTERM)
         self.assertEqual(job.wait(10 * SLOWER), 143)
