@@ -149,11 +149,14 @@ void target_linear_rule(Reading& reading) {
                                        linear->written));
 }
 
-// LLaMA-Factory's recipes rely on its defaults, by which an adapter is half as large as by ours.
+// LLaMA-Factory's recipes rely on its defaults, by which an adapter is half as large as by ours. An
+// adapter that is continued has values of its own.
 void llama_factory_rule(Reading& reading) {
   const auto* type = reading.find("finetuning_type");
   const bool ranked = reading.find("lora_r") != nullptr;
-  if (!type || type->value.text != "lora" || reading.find("lora_alpha")) return;
+  if (!type || type->value.text != "lora" || reading.find("lora_alpha") ||
+      reading.find("adapter_path"))
+    return;
   auto& config = reading.config;
   if (!ranked) config.lora_r = 8;
   config.lora_alpha = 2.0 * config.lora_r;

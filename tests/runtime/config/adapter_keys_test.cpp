@@ -41,6 +41,7 @@ TEST_CASE("a recipe of LLaMA-Factory has its defaults of LoRA", "[recipe]") {
   const auto scaled = with("finetuning_type: lora\nlora_rank: 64\nlora_alpha: 16\n");
   CHECK(scaled.lora_alpha == 16);
   CHECK_FALSE(noted(scaled, "LLaMA-Factory's default"));
+  CHECK_FALSE(noted(with("finetuning_type: lora\nadapter_name_or_path: a\n"), "LLaMA-Factory"));
   CHECK(with("lora_rank: 64\n").lora_alpha == 32);
 }
 
